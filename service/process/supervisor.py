@@ -183,7 +183,7 @@ class _Supervisor:
         return None if nearest == float("inf") else max(0.0, nearest - time.monotonic())
 
     def _kill_hung(self) -> None:
-        """Kill the workers that sent no heartbeat between BEATS checks in a row. They are replaced like any that die.
+        """Kill the workers that sent no heartbeat for `hang_seconds`. They are replaced like any that die.
 
         Checks are counted, not seconds: where this process was stopped with its workers, or the whole machine was, no
         check took place. After such a pause the count begins anew."""
@@ -196,7 +196,7 @@ class _Supervisor:
             if worker is None or not worker.is_ready:
                 continue
             worker.silent_checks = 0 if late > self._check_seconds else worker.silent_checks + 1
-            if worker.silent_checks == BEATS:
+            if worker.silent_checks == BEATS + 1:  # the first may have come right after a heartbeat
                 logger.error(
                     "worker %d (process %d) sent no heartbeat for %g s (setting hang_seconds): killed",
                     worker.number,

@@ -104,16 +104,6 @@ def answer(connection: socket.socket, method: str = "GET") -> Answer:
     return found
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that must come true."""
-    pause = threading.Event()
-    for _ in range(6000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("the condition did not come true")
-
-
 def is_closed(connection: socket.socket) -> bool:
     """Whether the connection ends without more bytes."""
     return connection.recv(1) == b""

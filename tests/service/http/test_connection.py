@@ -11,7 +11,8 @@ from gnomon.service.api.negotiation import JSON
 from gnomon.service.api.routes import ROWS_OF
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE
-from tests.service.live import Live, answer, answers, is_closed, live, request, until
+from tests.service.live import Live, answer, answers, is_closed, live, request
+from tests.service.processes import until
 
 PROBLEM = "application/problem+json"
 

@@ -12,7 +12,8 @@ from gnomon.service.api.routes import ROWS_OF
 from gnomon.service.http import send_progress
 from gnomon.service.settings.table import Settings
 from tests.service.http.test_tls import Files
-from tests.service.live import SECONDS, Live, answer, live, request, until
+from tests.service.live import SECONDS, Live, answer, live, request
+from tests.service.processes import until
 
 SIZE = 29_000_000  # of the answer
 STALLED_SECONDS = 1.0  # so the least rate is 64 KiB a second

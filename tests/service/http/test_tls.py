@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 from gnomon.service.http.tls import tls_context
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
-from tests.service.live import Live, answer, is_closed, live, request, until
+from tests.service.live import Live, answer, is_closed, live, request
+from tests.service.processes import until
 
 PROGRAM = (
     "from gnomon.service.process.server import run; from gnomon.service.settings.table import load_settings; "
