@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -306,10 +307,10 @@ def test_no_connection_is_closed_with_an_answer_that_was_not_sent_yet(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 20_000_000
-    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options: b"x" * size)
+    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options, hold: b"x" * size)
     with live(crawl_settings.model_copy(update={"max_connections": 1})) as running, running.connect() as first:
         first.sendall(request("/rows/large"))
-        until(lambda: running.idle)  # the answer is made
+        assert first.recv(1, socket.MSG_PEEK)  # the answer has begun
         with running.connect() as second:
             second.sendall(request("/rows/second"))
             assert answer(second).status == 503

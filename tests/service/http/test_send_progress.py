@@ -32,7 +32,7 @@ def running(
     request: pytest.FixtureRequest, crawl_settings: Settings, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Live]:
     monkeypatch.setattr(send_progress, "STALLED_SECONDS", STALLED_SECONDS)
-    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options: b"x" * SIZE)
+    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options, hold: b"x" * SIZE)
     tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)} if request.param != "http" else {}
     with live(
         crawl_settings.model_copy(
