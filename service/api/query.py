@@ -17,7 +17,8 @@ from gnomon.shadow.storage import Trace
 
 P = ParamSpec("P")
 T = TypeVar("T")
-COPIES = 3  # of the rows of an answer: as Arrow, in Python, as text
+# Memory of a look-up: nodes and pages that are unpacked; then copies of its rows: as Arrow, in Python, as text.
+PAGE_BYTES, COPIES = 8 << 20, 3
 
 # What a newer snapshot may know better: a source file that changed, an index file that was vacuumed with its snapshot.
 MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
@@ -51,10 +52,9 @@ class Question:
     def query(self, keys: Sequence[object], each: bool = False) -> Query:
         """A query of some keys, within the bounds of the whole answer. With `each`, a key that fails has its error."""
         bounds = Bounds(self.served.max_rows, self.served.max_answer_bytes, self.rows, self.bytes)
-        before = self.hold.size
 
         def reserve(size: int) -> None:
-            self.hold.need(before + COPIES * size)
+            self.hold.need(PAGE_BYTES + COPIES * size)
 
         return Query(keys, self.stats, self.where, self.columns, self.options.limit, bounds, each, reserve)
 

@@ -53,7 +53,7 @@ from gnomon.service.settings import Settings
 Handler = Callable[[Request], Awaitable[Response]]
 
 ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
-# Memory that is taken before work begins: pages that are unpacked, nodes. Rows come on top when they are found.
+# Memory that is taken before work begins; when rows are found it grows, if they need more (`query.PAGE_BYTES`).
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
 FEW_KEYS = 10  # a batch of so many is worked on like a single key
 SMALL_BODY = 2048  # bytes that are parsed where the event loop runs

@@ -1,8 +1,12 @@
 """service/api/responses.py and the batches of json_answers.py: pieces, their errors, and the memory that they hold."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import httpx
+import pyarrow as pa
 import pytest
 
 from gnomon.service.application import create_app
@@ -12,6 +16,7 @@ from gnomon.shadow import Index
 from gnomon.shadow.errors import OutOfTime
 from gnomon.shadow.fetch import Query
 from tests.service.lake import TWICE, Client
+from tests.shadow.make_index import index_source, write_source
 
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch, first: int = 3, most: int = 2) -> None:
@@ -109,3 +114,46 @@ def test_an_answer_that_waits_for_its_client_holds_its_bytes(crawl_settings: Set
 
     asyncio.run(ask())
     assert memory.held == 0
+
+
+def test_a_key_with_many_rows_takes_memory_for_them_before_they_are_read(tmp_path: Path) -> None:
+    text = [f"{number:06d}".ljust(30_000, "x") for number in range(300)]
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({"k": ["many"] * 300, "text": text})}, compression="none")
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    client = Client(Settings(indexes=[str(tmp_path / "shadow")], memory_bytes=1 << 30))
+    memory, held, most = client.app.state.service.indexes.memory, [], [0]
+    change = memory._change
+
+    def noted(client: str, before: int, size: int) -> int | None:
+        changed: int | None = change(client, before, size)
+        held.append((size, changed))
+        most[0] = max(most[0], memory.held)
+        return changed
+
+    memory._change = noted
+    assert client.get("/rows/many").json()["count"] == 300
+    rows = 300 * 30_000
+    assert most[0] > 3 * rows, "as Arrow, in Python, as text"
+    assert most[0] < 40 * rows
+    assert memory.held == 0
+    half = memory.most_bytes // 2
+    others = [hold for hold in (memory.take("other", half), memory.take("third", half - (40 << 20))) if hold]
+    assert len(others) == 2
+    held.clear()
+    waits = asyncio.run(_asked_while_held(client, others))
+    assert waits == 300
+    assert [changed for _, changed in held].count(None) > 1, "it was done again when the memory was free"
+    assert len({size for size, changed in held if changed is None and size > 20 << 20}) == 1, "it needs the same again"
+    assert memory.held == 0
+
+
+async def _asked_while_held(client: Client, others: Sequence[Any]) -> int:
+    """The count of an answer for which memory becomes free later."""
+    transport = httpx.ASGITransport(client.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gnomon") as asking:
+        task = asyncio.create_task(asking.get("/rows/many"))
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        for other in others:
+            other.close()
+        return int((await task).json()["count"])
