@@ -31,7 +31,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def take(self, client: str, size: int) -> "Hold | None":
-        """Hold so many bytes for a client, or None where they are not free."""
+        """A hold of `size` bytes for a client, or None if they are not free."""
         hold = Hold(self, client)
         return hold if hold.grow_to(size) else None
 
@@ -57,7 +57,7 @@ class Hold:
         self.size = 0
 
     def grow_to(self, size: int) -> bool:
-        """Hold at least so many bytes; whether they were free."""
+        """Hold at least `size` bytes. Returns whether they were free."""
         if size <= self.size:
             return True
         changed = self._memory._change(self._client, self.size, size)
@@ -65,12 +65,12 @@ class Hold:
         return changed is not None
 
     def need(self, size: int) -> None:
-        """Hold at least so many bytes. NeedsMemory where they are not free."""
+        """Hold at least `size` bytes. NeedsMemory if they are not free."""
         if not self.grow_to(size):
             raise NeedsMemory(size)
 
     def shrink_to(self, size: int) -> None:
-        """Give back all but so many bytes."""
+        """Give back all but `size` bytes."""
         if size < self.size:
             self.size = self._memory._change(self._client, self.size, size) or 0
 

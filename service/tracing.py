@@ -25,8 +25,8 @@ class TraceIds(NamedTuple):
 
 
 def trace_ids(scope: Scope) -> TraceIds | None:
-    """The ids of the current span; where there is none, those of the caller's span in the header `traceparent`. None
-    where that is missing or malformed, too."""
+    """The ids of the current span; without one, the ids of the caller's span in the header `traceparent`. None if that
+    header is missing or malformed."""
     found = trace.get_current_span().get_span_context()
     if not found.is_valid:
         given = [value for name, value in scope["headers"] if name == b"traceparent"]

@@ -82,8 +82,8 @@ class Batch:
         return self._question is not None and self._done == len(self._keys)
 
     def piece(self, hold: Hold) -> bytes:
-        """The next piece. What is raised for the first one is the answer to the whole batch; a newer snapshot is taken
-        only there. Where this raises, the state is that before the call."""
+        """The next piece. An error of the first piece is the answer to the whole batch, and only the first piece may
+        move to a newer snapshot. After an error the call can be repeated."""
         keys = self._keys[self._done : self._done + self._step]
         if self._question is None:
             self._question, results = answered(
@@ -154,8 +154,8 @@ class Batch:
         return encoded
 
     def _bounded(self, results: Sequence[dict[str, Any]]) -> list[bytes]:
-        """The results as JSON. AnswerTooLarge where those of the first piece are larger than an answer may be; later a
-        key whose rows would make the answer too large carries that error."""
+        """The results as JSON. AnswerTooLarge if the first piece is larger than an answer may be. In later pieces, a
+        key whose rows make the answer too large gets that error."""
         encoded, size, most = [], self._bytes, self._served.max_answer_bytes
         for result in results:
             text = encode(result)

@@ -33,7 +33,8 @@ class Question:
     """A query of an index at one snapshot, in the memory that its work holds. BadRequest, UnknownColumn and
     SnapshotNotFound for a query that cannot be asked.
 
-    A batch asks some of its keys at a time: `keys`, `count`, `rows` and `bytes` are those of the answer so far."""
+    A batch looks up its keys in several queries: `keys`, `count`, `rows` and `bytes` count what the answer has so
+    far."""
 
     def __init__(self, served: ServedIndex, options: Options, hold: Hold, may_move: bool) -> None:
         self.served = served
@@ -112,7 +113,9 @@ class Question:
         except MENDABLE as error:
             self.mend(error)
             if isinstance(error, SnapshotNotFound) and self.options.snapshot is None:
-                raise IndexNotFound(error.what, error.path) from None  # nobody asked for it, and there is no newer one
+                raise IndexNotFound(
+                    error.what, error.path
+                ) from None  # the request named no snapshot, and there is no newer one
             raise
         except BeyondBound as error:
             raise too_large(error) from None

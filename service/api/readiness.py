@@ -10,9 +10,9 @@ SATURATED_SECONDS = 5.0  # for which an index refuses requests until the process
 
 
 def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
-    """The state of each index, by name. NotReady, with the same, while none of them is open, or while one has refused
-    all requests for some seconds. What is open answers from what it has, so a source or a store that is gone later
-    takes no process out of service."""
+    """The state of each index, by name. NotReady, with the same states, while no index is open or one has refused all
+    requests for some seconds. An open index answers from its caches, so a source or a store that fails later does not
+    make the process unready."""
     states = {served.place.name: _state(served) for served in indexes}
     if not any(state["open"] for state in states.values()):
         raise NotReady("no index could be opened yet; they are tried again and again", indexes=states)

@@ -20,7 +20,7 @@ VARY = {"vary": "Accept, Accept-Encoding"}
 
 
 class Sealed(NamedTuple):
-    """The bytes of an answer as they are sent, the content coding, and the ETag."""
+    """The bytes to send, their content coding, and the ETag of the answer."""
 
     body: bytes
     encoding: str

@@ -55,7 +55,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
 # Memory that is taken before work begins; when rows are found it grows, if they need more (`query.PAGE_BYTES`).
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
-FEW_KEYS = 10  # a batch of so many is worked on like a single key
+FEW_KEYS = 10  # a batch of at most this many keys uses the threads of single keys
 SMALL_BODY = 2048  # bytes that are parsed where the event loop runs
 
 

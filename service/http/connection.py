@@ -34,7 +34,7 @@ MOST_AHEAD = 100  # requests of one connection that wait for the answer to the o
 LONG_PATH_BYTES = 1024  # a longer path is decoded after its caller is known: that takes up to 10 ms
 SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
 HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
-GRACE_SECONDS = 1.0  # how long an idle connection stays open when the process is asked to end
+GRACE_SECONDS = 1.0  # how long an idle connection stays open after a signal to end
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
 
 
@@ -293,7 +293,7 @@ class Connection(HttpToolsProtocol):
         if b"#" in target:
             self._fail(BadRequest("the path and query hold a #; percent-encode it as %23"))
         path, _, query = target.partition(b"?")
-        if b"://" in path and not path.startswith(b"/"):  # as a proxy is asked
+        if b"://" in path and not path.startswith(b"/"):  # the form of requests to a proxy
             _, slash, below = path.partition(b"://")[2].partition(b"/")
             path = slash + below or b"/"
         if not path.startswith(b"/") and path != b"*":

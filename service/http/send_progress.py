@@ -7,7 +7,7 @@ import struct
 import termios
 from contextlib import suppress
 
-STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the least rate: so many bytes in such a time
+STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the lowest rate that is served: LEAST_BYTES in STALLED_SECONDS
 # The system of a client makes room in steps, of 64 KiB on loopback: at the least rate one step a time is certain.
 LEAST_STEP_BYTES = LEAST_BYTES // 2
 
@@ -25,7 +25,7 @@ class SendProgress:
         self._unsent = 0
 
     def start(self) -> None:
-        """Begin to watch, or begin anew."""
+        """Begin to watch, or begin again."""
         self.stop()
         self._unsent = unsent_bytes(self._transport)
         self._timer = self._loop.call_later(STALLED_SECONDS, self._check)

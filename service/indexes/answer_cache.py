@@ -1,4 +1,4 @@
-"""Whole answers to single keys, kept while their snapshot is asked and their source files are unchanged."""
+"""A cache of whole answers to single keys. It gives an answer only while the source files of its rows are unchanged."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from gnomon.shadow import Index
 from gnomon.shadow.storage import ByteCache, CacheCounts
 
 OBJECT_BYTES = 1000  # memory of an answer besides its bytes
-LARGEST_SHARE = 16  # an answer takes at most one part of so many of the cache
+LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
 
 
 @dataclass(frozen=True)

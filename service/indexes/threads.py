@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 
 class _Work:
-    """One call, to be made in the context of who asked for it, with so many bytes of memory, and done by a time (of
-    `time.monotonic`); and the future of its result and the memory that this holds."""
+    """One call: its client, the context of its request, the bytes of memory that it needs, its deadline (of
+    `time.monotonic`), and the future of its result with the memory that the result holds."""
 
     def __init__(self, call: Callable[[Hold], Any], client: str, size: int, ends: float) -> None:
         self.call = call
@@ -44,7 +44,7 @@ class _Work:
         self.ends = ends
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
-        self.left: Future[None] = Future()  # is done when nobody waits for the result
+        self.left: Future[None] = Future()  # is done when the request no longer waits for the result
         self.hold: Hold | None = None
         self.running = False
         self.given_up = False
@@ -224,7 +224,7 @@ class Threads:
                 self._forget_idle_client(work.client)
                 self._given_up.discard(work)
             if not again:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits
+                with suppress(RuntimeError):  # the loop is closed
                     work.loop.call_soon_threadsafe(_answer, work, result, hold, error)
             del work, result, error, hold  # an idle thread holds no answer
 

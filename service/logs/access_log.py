@@ -14,7 +14,7 @@ from gnomon.service.logs.setup import Lines
 TARGET_CHARACTERS = 1000
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: logged where they fail
 HIDDEN = "-"
-MOST_WHOLE = 200  # entries that wait as they are
+MOST_WHOLE = 200  # entries that wait, not formatted yet
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class AccessLog:
             return
         if self._lines.waiting < MOST_WHOLE:
             self._lines.put(lambda: self._members(entry))
-        else:  # nobody reads the log: what waits holds no request, with all that it brought
+        else:  # no reader of the log: an entry that waits must not keep its request in memory
             members = self._members(entry)
             self._lines.put(lambda: members)
 

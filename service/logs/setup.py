@@ -90,7 +90,7 @@ class Lines:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError:
-            self.dropped += data.count(b"\n")  # nobody reads the log any more; serving goes on
+            self.dropped += data.count(b"\n")  # the log has no reader any more; serving goes on
 
 
 def _line(entry: Entry) -> bytes:

@@ -73,7 +73,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All samples of all workers. Quick, but not for an event loop: a thousand samples take some milliseconds."""
-        families = self._published()  # before they are told: what was told once is never told smaller by another worker
+        families = self._published()  # before the answer: no worker may answer with smaller counts than another did
         rows = [row for family in families for row in _rows(family)]
         if self._slot is not None:
             rows += self._slot.of_others()

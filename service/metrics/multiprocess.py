@@ -1,9 +1,9 @@
-"""Samples of several worker processes, summed. Each worker writes its samples to a file at intervals, and the worker
+"""Sums the samples of several worker processes. Each worker writes its samples to a file at intervals, and the worker
 that answers `/metrics` adds up the files.
 
-When a worker has ended, also when it was killed, its parent adds its counts to those of all that ended before it: no
-counter ever falls. The files lie in a folder that is locked as long as the parent lives; one that is not locked was
-left by a service that was killed, and is removed when another starts."""
+When a worker ends, even if it was killed, the parent adds its counts to the counts of all workers that ended before: no
+counter ever falls. The files lie in a folder that is locked while the parent lives. A folder without a lock was left by
+a service that was killed; the next service removes it."""
 
 import fcntl
 import json
@@ -22,7 +22,7 @@ PREFIX = "gnomon-metrics-"
 LOCK = "lock"
 ENDED = "ended"  # the counts of all workers that have ended
 ENDED_FILE = f"{ENDED}.json"
-MOST_NAMES = 1000  # of workers that ended: one may still be in the hands of somebody who adds up
+MOST_NAMES = 1000  # of workers that ended: another worker may be adding one up
 
 # Of a sample: the family, its own name, its labels in order, and its value.
 Row = tuple[str, str, tuple[tuple[str, str], ...], float]
@@ -46,7 +46,7 @@ class Slot:
     def of_others(self) -> list[Row]:
         """The samples of the other workers; only counts of those that have ended."""
         of_each = {path.stem: _read(path) for path in Path(self.folder).glob("*.json") if path.stem != ENDED}
-        ended = _read(Path(self.folder) / ENDED_FILE)  # after those it may have taken over meanwhile
+        ended = _read(Path(self.folder) / ENDED_FILE)  # after the ones it may have taken over
         rows = _rows(ended["counts"])
         for name, content in of_each.items():
             if name != self.name and name not in ended["names"]:

@@ -185,8 +185,8 @@ class _Supervisor:
     def _kill_hung(self) -> None:
         """Kill the workers that sent no heartbeat for `hang_seconds`. They are replaced like any that die.
 
-        Checks are counted, not seconds: where this process was stopped with its workers, or the whole machine was, no
-        check took place. After such a pause the count begins anew."""
+        It counts checks, not seconds: while this process or the whole machine is stopped, no check takes place. After
+        such a pause the count starts again."""
         now = time.monotonic()
         late = now - self._checked - self._check_seconds
         if not self._check_seconds or late < 0:

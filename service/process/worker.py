@@ -52,7 +52,7 @@ class Heartbeat:
     every_seconds: float
 
     async def go_on(self) -> None:
-        """Send one at intervals. A parent that does not read, as it is stopped itself, does not block the loop."""
+        """Send one at intervals. A stopped parent, which does not read, does not block the loop."""
         writable = select.poll()
         writable.register(self.link, select.POLLOUT)
         while True:
@@ -134,7 +134,7 @@ def _config(settings: Settings, app: Any, tls: ssl.SSLContext | None = None) -> 
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # `client_address` reads those of trusted proxies
+        proxy_headers=False,  # `client_address` reads the headers of trusted proxies
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         # How many connections a process takes before it lets another of them have a turn.

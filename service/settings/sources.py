@@ -17,7 +17,7 @@ from gnomon.shadow import UsageError
 PREFIX = "GNOMON_"
 DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # of an image: any other place wins
 CONFIG = PREFIX + "CONFIG"
-# Variables of other programs of the project; those of tests end the list.
+# Variables of other programs of the project, then of tests.
 OTHERS = (CONFIG, PREFIX + "LOG", PREFIX + "WEBHDFS")
 OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
 INDEX_KEYS = ("path", "columns", "hidden_columns")
