@@ -33,6 +33,7 @@ PRIVATE = {
     "LimitExceeded",
     "Malformed",
     "Moved",
+    "NeedsMemory",
     "NeedsPyarrow",
     "NoSparkType",
     "OrcError",
