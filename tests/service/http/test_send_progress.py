@@ -15,6 +15,8 @@ from tests.service.http.test_tls import Files
 from tests.service.live import SECONDS, Live, answer, live, request
 from tests.service.processes import until
 
+pytestmark = pytest.mark.slow  # clients that read slowly take their time
+
 SIZE = 29_000_000  # of the answer
 STALLED_SECONDS = 1.0  # so the least rate is 64 KiB a second
 RECEIVED_BYTES = 16 * 1024  # that the system of the client holds
