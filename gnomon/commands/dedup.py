@@ -28,6 +28,10 @@ AcceptVanished = Annotated[
     bool,
     typer.Option("--accept-vanished", help="Drop all files that are gone from the source: their keys count as new."),
 ]
+Report = Annotated[
+    str | None,
+    typer.Option(help="A Parquet file for the rows not appended, with pointers to the first rows of their keys."),
+]
 
 
 @app.command()
@@ -43,10 +47,7 @@ def dedup(
         Literal["dedup", "keep", "reject"],
         typer.Option(help="Rows with a null in their key: compare nulls as equal, append all, or append none."),
     ] = "dedup",
-    report: Annotated[
-        str | None,
-        typer.Option(help="A Parquet file for the rows not appended, with pointers to the first rows of their keys."),
-    ] = None,
+    report: Report = None,
     format: Annotated[str, typer.Option(help=f"Format of the batch's files: {', '.join(FORMAT_NAMES)}.")] = "auto",
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the batch's format: name=value, as in build.")

@@ -53,6 +53,7 @@ class Gauges(Collector):
                     (("answers",), service.indexes.memory.held),
                 ],
             ),
+            *self._of_threads(),
             *self._of_indexes(),
             *self._of_caches(),
             Gauge(
@@ -79,17 +80,19 @@ class Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         return [gauge.family() for gauge in self.all]
 
-    def _of_indexes(self) -> list[Gauge]:
-        def each(read: Callable[[ServedIndex], float | None]) -> Callable[[], Values]:
-            def values() -> Values:
-                for served in self._service.indexes:
-                    value = read(served)
-                    if value is not None:
-                        yield (served.place.name,), value
+    def _each(self, read: Callable[[ServedIndex], float | None]) -> Callable[[], Values]:
+        """The value of each index that has one."""
 
-            return values
+        def values() -> Values:
+            for served in self._service.indexes:
+                value = read(served)
+                if value is not None:
+                    yield (served.place.name,), value
 
-        index = ("index",)
+        return values
+
+    def _of_threads(self) -> list[Gauge]:
+        each, index = self._each, ("index",)
         return [
             Gauge(
                 "gnomon_requests_waiting", "Requests that wait for a thread.", index, each(lambda s: s.threads.waiting)
@@ -115,6 +118,11 @@ class Gauges(Collector):
                 index,
                 each(lambda s: s.batch_threads.running),
             ),
+        ]
+
+    def _of_indexes(self) -> list[Gauge]:
+        each, index = self._each, ("index",)
+        return [
             Gauge("gnomon_index_open", "1 when the index is open, 0 before.", index, each(lambda s: s.is_open)),
             Gauge(
                 "gnomon_index_unreachable",

@@ -1,5 +1,6 @@
 """Pointers to rows: only from files that are unchanged, and only rows that hold the key.
 
+- `costs`          what an answer costs
 - `fetcher`        reads the rows of pointers and checks them
 - `results`        the rows of keys, with what they cost
 - `result_tables`  the same in Arrow
@@ -9,7 +10,8 @@
 - `page_maps`      where the pages of source files lie, recorded when they are indexed
 """
 
-from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
+from gnomon.shadow.fetch.costs import FetchReads, FetchStats
+from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.limits import Bounds
 from gnomon.shadow.fetch.page_maps import (
     PAGE_MAPS_FOLDER,
@@ -21,7 +23,7 @@ from gnomon.shadow.fetch.page_maps import (
 )
 from gnomon.shadow.fetch.prefetch import Ahead
 from gnomon.shadow.fetch.result_tables import answer_table
-from gnomon.shadow.fetch.results import Answer, FetchStats, Found, Query, Rows, answers
+from gnomon.shadow.fetch.results import Answer, Found, Query, Rows, answers
 
 __all__ = [
     "PAGE_MAPS_FOLDER",

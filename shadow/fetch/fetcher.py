@@ -6,7 +6,6 @@ of that name, as in Spark. A column that a file does not have is null in its row
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +18,7 @@ from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values
 from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
+from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry, partition_array, stored_partition
@@ -43,22 +43,6 @@ from gnomon.shadow.storage import (
 )
 from gnomon.shadow.values import python_values
 from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
-
-
-@dataclass
-class FetchReads(ReadStats):
-    """Reads of source files, and reads of their recorded page maps (`page_maps`), which lie in the index. `opened` has
-    the files that rows were read from, each with its ctime in nanoseconds when it was opened, 0 on remote stores."""
-
-    page_maps: ReadStats = field(default_factory=ReadStats)
-    opened: dict[str, int] = field(default_factory=dict)
-
-    def add(self, other: "FetchReads") -> None:
-        """Add the counts of another fetch."""
-        self.opened |= other.opened
-        for mine, others in ((self, other), (self.page_maps, other.page_maps)):
-            mine.reads += others.reads
-            mine.bytes += others.bytes
 
 
 class Part(NamedTuple):
@@ -237,10 +221,8 @@ class Fetcher:
         try:
             with self._storage.open(file.path) as found:
                 return not difference(file, found) and found.ctime_ns == ctime_ns
-        except OSError as error:
-            if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
-                return False
-            raise
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """The metadata of a source file."""

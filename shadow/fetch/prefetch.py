@@ -4,8 +4,8 @@ trip as the index file. This is done only where few files can hold the key, sinc
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
-from gnomon.shadow.fetch.results import FetchStats
+from gnomon.shadow.fetch.costs import FetchReads, FetchStats
+from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.lookup import InFile, covered_in
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import Begun

@@ -3,46 +3,20 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.reader import LookupStats
-from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads, Part
+from gnomon.shadow.fetch.costs import FetchStats
+from gnomon.shadow.fetch.fetcher import Fetcher, Part
 from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from gnomon.shadow.fetch.row_batches import Located, row_bytes
 from gnomon.shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
 from gnomon.shadow.metadata import View
-from gnomon.shadow.storage import Trace, deadlines
-
-
-@dataclass
-class FetchStats:
-    """The cost of an answer: the index look-up, the reads of the source and of its page maps, and microseconds of
-    each. `trace`, if given, records each step."""
-
-    snapshot: int = 0
-    index: LookupStats = field(default_factory=LookupStats)
-    source: FetchReads = field(default_factory=FetchReads)
-    lookup_us: int = 0
-    fetch_us: int = 0
-    trace: Trace | None = None
-
-    @property
-    def source_files(self) -> int:
-        """The number of source files that were read."""
-        return len(self.source.opened)
-
-    def to_json(self) -> dict[str, Any]:
-        """The costs as a JSON object, with the steps of the trace, if there is one."""
-        counts = {name: getattr(self, name) for name in ("snapshot", "source_files", "lookup_us", "fetch_us")}
-        index = {name: value for name, value in vars(self.index).items() if name != "visits"}
-        steps = {} if self.trace is None else {"steps": self.trace.to_json()}
-        source = {name: value for name, value in asdict(self.source).items() if name != "opened"}
-        return {**counts, "index": index, "source": source, **steps}
+from gnomon.shadow.storage import deadlines
 
 
 @dataclass(frozen=True)

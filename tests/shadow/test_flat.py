@@ -9,7 +9,8 @@ import pytest
 
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
-from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.fetch.costs import FetchStats
+from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
 from gnomon.shadow.metadata.spec_file import read_spec

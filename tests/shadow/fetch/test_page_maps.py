@@ -18,9 +18,10 @@ from gnomon.shadow.commit.backfill_page_maps import record
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
-from gnomon.shadow.fetch.fetcher import Fetcher, FetchReads
+from gnomon.shadow.fetch.costs import FetchReads, FetchStats
+from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
-from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.fetch.row_batches import Located
 from gnomon.shadow.index import Index
 from gnomon.shadow.maintenance.compaction import compact, rebucket

@@ -12,7 +12,8 @@ from gnomon.btree.errors import DamagedIndexFile
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, publish
 from gnomon.shadow.errors import IndexFileGone
-from gnomon.shadow.fetch.results import FetchStats, Query
+from gnomon.shadow.fetch.costs import FetchStats
+from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import bloom_filters
 from gnomon.shadow.lookup.bloom_filters import filter_path
