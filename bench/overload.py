@@ -240,7 +240,7 @@ def service(index: Path, errors: Path) -> Iterator[Server]:
 
 
 async def run(scenario: Scenario, server: Server, keys: Sequence[str]) -> tuple[Counter[str], Singles, float, int]:
-    """What came of a scenario, of the other client's requests, the seconds it took, and the most memory."""
+    """Run a scenario. Returns its answers by kind, the requests of the other client, seconds, and the most memory."""
     singles, begin, most = Singles(), time.monotonic(), 0
     other = asyncio.create_task(single_requests(server, keys[:200], singles, begin))
     asked = asyncio.ensure_future(scenario(server, keys, random.Random(SEED)))
