@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
 from gnomon.service.access.tokens import new_token
 from gnomon.service.application import create_app
@@ -91,8 +91,8 @@ def test_a_long_text_is_folded_until_asked_for(page: Page, site: str) -> None:
 def test_html_is_rendered_on_demand_alone_and_can_do_nothing(page: Page, site: str) -> None:
     open_row(page, site, COTTON)
     assert page.locator("iframe").count() == 0
-    asked = list[str]()
-    page.on("request", lambda request: asked.append(request.url))
+    started = list[Request]()
+    page.on("request", lambda request: started.append(request))  # noqa: PLW0108 - playwright marks its handlers
     page.get_by_role("group", name="Views of html").get_by_role("button", name="Rendered").click()
     frame = page.frame_locator("iframe")
     expect(frame.get_by_role("heading", name="Cotton bicycle")).to_be_visible()
@@ -101,7 +101,8 @@ def test_html_is_rendered_on_demand_alone_and_can_do_nothing(page: Page, site: s
     frame.locator("#out").click()  # the link is not followed
     page.get_by_role("group", name="Views of html").get_by_role("button", name="Text").click()
     assert page.evaluate("window.pwned") is None
-    assert [url for url in asked if url.endswith("/healthz")] == []
+    # Chromium may report a request of its preloader that the policy then refuses: what counts is that none is answered.
+    assert [request.url for request in started if request.url.endswith("/healthz") and request.response()] == []
 
 
 def test_comments_without_end_do_not_hold_the_page_up(page: Page, site: str) -> None:
