@@ -193,6 +193,11 @@ class Connection(HttpToolsProtocol):
 
     timeout_keep_alive_handler = eof_received = _close
 
+    def _stop_reading_requests(self) -> bool:
+        """Discard what comes in from here on. Returns whether something may: a part of the request that is answered."""
+        unread, self._refused = self._refused or (self.cycle is not None and self.cycle.more_body), True
+        return unread
+
     def _answered(self, _: asyncio.Task[None]) -> None:
         if self.transport.is_closing():
             self._close()
@@ -284,8 +289,7 @@ class Connection(HttpToolsProtocol):
         if self._too_many and self.scope["path"].removeprefix(self.limits.root_path) not in PROBES:
             most = self.limits.connections
             self.scope["state"]["refused"] = Overloaded(f"there are more than {most} connections (max_connections)")
-        keep_alive = version != "1.0" and self.parser.should_keep_alive() and not (self._ending or self._too_many)
-        self._put(keep_alive, self.transport)
+        self._put(version != "1.0" and self.parser.should_keep_alive() and not (self._ending or self._too_many))
 
     def _target(self) -> tuple[bytes, bytes]:
         """Path and query, each as it was sent. The parser's own splitting ends at 65,535 bytes."""
@@ -325,14 +329,14 @@ class Connection(HttpToolsProtocol):
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 
-    def _put(self, keep_alive: bool, transport: Any) -> None:
+    def _put(self, keep_alive: bool) -> None:
         """Let the app answer the request of the scope, when it is its turn."""
         before = self.cycle
         if len(self.pipeline) >= MOST_AHEAD and not self._refused:
             self._fail(BadRequest(f"more than {MOST_AHEAD} requests were sent ahead of the answers"))
         self.cycle = RequestCycle(
             scope=self.scope,
-            transport=transport,
+            transport=LingeringTransport(self.transport, self._stop_reading_requests, self._close),
             flow=self.flow,
             logger=self.logger,
             access_logger=self.access_logger,
@@ -385,7 +389,7 @@ class Connection(HttpToolsProtocol):
         }
         self.scope["state"]["refused"] = error
         self.expect_100_continue = False
-        self._put(False, LingeringTransport(self.transport, self._close))
+        self._put(False)
         self.cycle.more_body = False
         self.cycle.message_event.set()
 

@@ -59,18 +59,26 @@ async def start_tls(
 
 
 class LingeringTransport:
-    """A transport whose `close` ends the answer, reads the request on for LINGER_SECONDS, and calls `close` then.
+    """The transport of an answer. Its `close` ends the answer and, where a part of the request is unread, reads on for
+    LINGER_SECONDS before it calls `close`.
 
-    Where a socket is closed with bytes unread, the client may lose the answer."""
+    Where a socket is closed with bytes unread, the client may lose the answer. `stop_reading_requests` lets the
+    connection discard what comes in, and returns whether a part of the request is unread."""
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, stop_reading_requests: Callable[[], bool], close: Callable[[], None]
+    ) -> None:
         self._transport = transport
+        self._stop_reading_requests = stop_reading_requests
         self._close = close
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def close(self) -> None:
+        if not self._stop_reading_requests():
+            self._transport.close()
+            return
         if self._transport.can_write_eof():
             self._transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self._close)

@@ -379,3 +379,15 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_set
     with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
         connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101)
         assert answer(connection).status == 413
+
+
+@pytest.mark.parametrize("path", ["/rows", "/nothing-here"])
+def test_who_asks_to_close_sees_why_it_is_refused_before_its_body_is_read(crawl_settings: Settings, path: str) -> None:
+    """A socket that is closed with unread bytes would discard the answer."""
+    size = 8_000_000
+    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+        connection.sendall(request(path, "POST", "Connection: close", f"Content-Length: {size}"))
+        for _ in range(8):
+            connection.sendall(b"x" * (size // 8))
+        found = answer(connection)
+        assert (found.status, found.headers["connection"]) == (413 if path == "/rows" else 404, "close")
