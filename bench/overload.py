@@ -243,7 +243,7 @@ def service(index: Path, errors: Path) -> Iterator[Server]:
 
 def send_load(name: str, server: Server, keys: Sequence[str], pipe: Connection) -> None:
     """Send the load of a scenario, in a process of its own with the lowest priority: users are on other machines, and
-    take no CPU time from the service or the other client. Says when it is ready, waits for a word, sends the answers."""
+    take no CPU time from the service or the other client. Says when it is ready, waits for a word, sends answers."""
     os.nice(19)
     pipe.send("ready")
     pipe.recv()

@@ -20,8 +20,9 @@ from gnomon.indexer.tables import is_table, read_table
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
 from gnomon.shadow.maintenance import compact, vacuum
-from gnomon.shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view, partition_values
+from gnomon.shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view
 from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.tables import partition_values
 from gnomon.shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]

@@ -34,7 +34,7 @@ NOT_IN = {
 LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
     "sources.parquet": ["page_decode"],
-    "shadow": ["storage", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
+    "shadow": ["storage", "tables", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
     "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }

@@ -8,8 +8,9 @@ import typer
 from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
-from gnomon.shadow.metadata import Diff, IndexSpec, KeyColumn, LakeTable, View, source_of, table_around
+from gnomon.shadow.metadata import Diff, IndexSpec, KeyColumn, View, source_of
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import LakeTable, table_around
 from gnomon.shadow.verify import appends_report, plain_table
 
 SHOWN_PARTITIONS = 20

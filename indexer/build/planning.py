@@ -32,19 +32,16 @@ from gnomon.shadow.metadata import (
     SourceRoot,
     View,
     check_apart,
-    check_plain_files,
-    check_where,
     diff,
-    matches,
     newest_good_view,
     newest_view,
     read_spec,
     source_root,
-    stored_partition,
     within,
     without_vanished,
 )
 from gnomon.shadow.storage import FileInfo, Storage, storage_at
+from gnomon.shadow.tables import check_plain_files, check_where, matches, stored_partition
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)

@@ -13,7 +13,6 @@ from gnomon.btree.source_types import mean_the_same, source_type
 from gnomon.indexer.tables import Described, listed
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.metadata import (
-    TEXT,
     IndexSpec,
     KeyColumn,
     SourceRoot,
@@ -26,6 +25,7 @@ from gnomon.shadow.metadata import (
     ordered,
 )
 from gnomon.shadow.storage import FileInfo
+from gnomon.shadow.tables import TEXT
 from gnomon.sources import open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.types import parse_ddl

@@ -18,8 +18,9 @@ from gnomon.indexer.spark import hands_errors_over
 from gnomon.indexer.tables import Described
 from gnomon.shadow.commit import write_index_file
 from gnomon.shadow.errors import StorageError
-from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec, partition_values
+from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
 from gnomon.shadow.storage import Storage, is_local, storage_at
+from gnomon.shadow.tables import partition_values
 
 RESULT = pa.schema(
     [

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from gnomon.btree.key_types import Stored
 from gnomon.btree.schema import Column, EntrySchema
 from gnomon.shadow import UsageError
-from gnomon.shadow.metadata import TEXT, IndexSpec, as_partition_value, open_view, partition_values
+from gnomon.shadow.metadata import IndexSpec, open_view
 from gnomon.shadow.storage import Place, is_local, join, storage_at
+from gnomon.shadow.tables import TEXT, as_partition_value, partition_values
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
 # Spark's reader by its class name: it comes with Spark, while the name `avro` needs a separate package.

@@ -12,8 +12,9 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.indexer.tables import READERS, check_names, listed, of_one_format
 from gnomon.shadow.errors import SourceNotFound, UsageError
-from gnomon.shadow.metadata import SourceRoot, check_plain_files, partition_values, source_root
+from gnomon.shadow.metadata import SourceRoot, source_root
 from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
+from gnomon.shadow.tables import check_plain_files, partition_values
 from gnomon.sources import FORMATS, Options, Split, detect, open_source
 
 FORMAT_NAMES = ("auto", *FORMATS)

@@ -15,8 +15,9 @@ from gnomon.indexer.tables import add_partitions, is_table
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.commit import Append, AppendLog, mark_appended, move_files, open_log, settle
 from gnomon.shadow.errors import StorageError
-from gnomon.shadow.metadata import IndexSpec, check_plain_files, table_around
+from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Storage, is_absolute, storage_at
+from gnomon.shadow.tables import check_plain_files, table_around
 
 ORIGIN = "origin"  # member of an append's counts: the source and key of an index that does not exist yet
 

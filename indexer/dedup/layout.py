@@ -10,17 +10,9 @@ from gnomon.btree.key_types import Stored
 from gnomon.indexer.spark import arrow_of
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider
-from gnomon.shadow.metadata import (
-    IndexSpec,
-    SourceFileEntry,
-    Table,
-    as_partition_value,
-    base_of,
-    partition_folders,
-    source_of,
-    stored_partition,
-)
+from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
+from gnomon.shadow.tables import Table, as_partition_value, base_of, partition_folders, stored_partition
 from gnomon.sources import Style, open_writer, style_of
 from gnomon.sources.types import parse_ddl
 

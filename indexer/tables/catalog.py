@@ -15,15 +15,9 @@ from gnomon.indexer.keys import quoted
 from gnomon.indexer.tables.columns import columns_of_table, partition_types
 from gnomon.indexer.tables.formats import format_of_table, is_like_table
 from gnomon.shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from gnomon.shadow.metadata import (
-    TABLE_PREFIX,
-    SourceRoot,
-    Table,
-    partition_folders,
-    partition_values,
-    stored_partition,
-)
+from gnomon.shadow.metadata import TABLE_PREFIX, SourceRoot
 from gnomon.shadow.storage import below, source_storage, storage_at
+from gnomon.shadow.tables import Table, partition_folders, partition_values, stored_partition
 
 SESSION_CATALOG = "spark_catalog"
 

@@ -25,7 +25,8 @@ from gnomon.indexer.keys import KEY_PREFIX, column
 from gnomon.indexer.spark import key_spark_type, raised_by_sql
 from gnomon.indexer.tables.partition_tables import source_types
 from gnomon.shadow import Index, UsageError
-from gnomon.shadow.metadata import NULL_VALUE, IndexSpec
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.tables import NULL_VALUE
 
 AS_SPARK: dict[type[DataType], re.Pattern[str]] = {  # types whose text is the same in every session
     IntegralType: re.compile(r"-?[1-9]\d*|0"),

@@ -10,8 +10,9 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
-from gnomon.shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot, Table
+from gnomon.shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, difference, join
+from gnomon.shadow.tables import Table
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_source
 from gnomon.sources.types import parse_ddl
 

@@ -13,8 +13,9 @@ from gnomon.service.indexes import Place, ServedIndex, visible
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import ShadowError
 from gnomon.shadow.maintenance import Record, newest_records
-from gnomon.shadow.metadata import KeyColumn, Snapshot, View, shown_part
+from gnomon.shadow.metadata import KeyColumn, Snapshot, View
 from gnomon.shadow.storage import FileInfo, storage_at
+from gnomon.shadow.tables import shown_part
 
 MOST_PARTITIONS = 400  # of an answer: the last by name, which are the newest where they are dates
 MOST_SNAPSHOTS = 200  # the newest

@@ -6,7 +6,7 @@ from typing import Any
 from gnomon.service.api.query import Question
 from gnomon.service.indexes import visible
 from gnomon.shadow.lookup import Wanted, buckets_of_keys
-from gnomon.shadow.metadata import shown_part
+from gnomon.shadow.tables import shown_part
 
 
 def explanation(question: Question, key: Wanted | None = None, files: Sequence[str] = ()) -> dict[str, Any]:

@@ -334,9 +334,10 @@ class Connection(HttpToolsProtocol):
         before = self.cycle
         if len(self.pipeline) >= MOST_AHEAD and not self._refused:
             self._fail(BadRequest(f"more than {MOST_AHEAD} requests were sent ahead of the answers"))
+        transport: Any = LingeringTransport(self.transport, self._stop_reading_requests, self._close)
         self.cycle = RequestCycle(
             scope=self.scope,
-            transport=LingeringTransport(self.transport, self._stop_reading_requests, self._close),
+            transport=transport,
             flow=self.flow,
             logger=self.logger,
             access_logger=self.access_logger,

@@ -16,11 +16,11 @@ from gnomon.shadow.metadata import (
     Segment,
     Snapshot,
     SourceFileEntry,
-    Table,
     shown,
     spec_differences,
 )
 from gnomon.shadow.storage import FileInfo, difference
+from gnomon.shadow.tables import Table
 from gnomon.sources import FORMATS
 from gnomon.sources.types import parse_ddl, to_ddl
 

@@ -21,7 +21,7 @@ from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
-from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry, partition_array, stored_partition
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (
     Begun,
     ByteCache,
@@ -41,6 +41,7 @@ from gnomon.shadow.storage import (
     join,
     step_of,
 )
+from gnomon.shadow.tables import partition_array, stored_partition
 from gnomon.shadow.values import python_values
 from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 

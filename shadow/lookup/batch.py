@@ -25,7 +25,8 @@ from gnomon.btree.key_batch import KeyBatch, SortedKeys
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup.point import Lookup
-from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, SegmentFile, View, asked_values
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, SegmentFile, View
+from gnomon.shadow.tables import asked_values
 from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")

@@ -8,7 +8,8 @@ from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.errors import UnknownColumn
 from gnomon.shadow.lookup.matches import Hit
 from gnomon.shadow.lookup.point import Wanted
-from gnomon.shadow.metadata import IndexSpec, KeyColumn, View, stored_partition
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, View
+from gnomon.shadow.tables import stored_partition
 from gnomon.shadow.values import has_form, python_values, shown_key
 from gnomon.sources import POINTER_COLUMNS
 

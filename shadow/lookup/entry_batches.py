@@ -11,15 +11,9 @@ from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup.batch import Matches
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.metadata import (
-    NOT_LIVE,
-    POINTER_SCHEMA,
-    IndexSpec,
-    Liveness,
-    SegmentFile,
-    stored_partition,
-)
+from gnomon.shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexSpec, Liveness, SegmentFile
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import stored_partition
 from gnomon.sources import POINTER_COLUMNS
 from gnomon.sources.pointers import FILENAME
 

@@ -20,8 +20,9 @@ from gnomon.shadow.lookup.bloom_filters import BloomFilters
 from gnomon.shadow.lookup.index_file_cache import Trees
 from gnomon.shadow.lookup.matches import Hits
 from gnomon.shadow.lookup.tree_search import DEFAULTS, InFile, LookupOptions, Search
-from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View, as_partition_value
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View
 from gnomon.shadow.storage import CacheCounts, Storage, step_of
+from gnomon.shadow.tables import as_partition_value
 from gnomon.shadow.values import read_key
 
 FEW_KEYS = 16  # up to this number, keys are hashed faster one by one

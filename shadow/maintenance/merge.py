@@ -20,16 +20,9 @@ from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
 from gnomon.btree.hash_columns import plain_column, spark_hash_columns
 from gnomon.shadow.lookup import read_index_file
-from gnomon.shadow.metadata import (
-    NOT_LIVE,
-    IndexSpec,
-    Liveness,
-    Segment,
-    SegmentFile,
-    SourceFileEntry,
-    partition_values,
-)
+from gnomon.shadow.metadata import NOT_LIVE, IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import partition_values
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; URLs take 15 times that in memory

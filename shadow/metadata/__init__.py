@@ -11,9 +11,6 @@
 - `immutable_files`  files that a snapshot names by path and size
 - `append_records`   the records of appends and batches
 - `source_files`     the files of the source now, compared with a snapshot
-- `partitions`       Hive-style partition folders
-- `catalog_table`    the partitions of a table of Spark's catalog
-- `lake_tables`      folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
 """
 
 from gnomon.shadow.metadata.append_records import (
@@ -41,10 +38,8 @@ from gnomon.shadow.metadata.append_records import (
     read_batch,
     read_origin,
 )
-from gnomon.shadow.metadata.catalog_table import Table
 from gnomon.shadow.metadata.entry_kinds import POINTER_SCHEMA, POINTER_TYPES, VALUES
 from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
-from gnomon.shadow.metadata.lake_tables import LakeTable, check_plain_files, table_around
 from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
 from gnomon.shadow.metadata.manifests import (
     SEGMENT_FOLDER,
@@ -59,21 +54,6 @@ from gnomon.shadow.metadata.manifests import (
     read_segment,
     rows_by_partition,
     write_segment,
-)
-from gnomon.shadow.metadata.partitions import (
-    NULL_VALUE,
-    TEXT,
-    as_partition_value,
-    asked_values,
-    base_of,
-    check_where,
-    matches,
-    partition_array,
-    partition_folders,
-    partition_of,
-    partition_values,
-    shown_part,
-    stored_partition,
 )
 from gnomon.shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
 from gnomon.shadow.metadata.snapshots import (
@@ -134,7 +114,6 @@ __all__ = [
     "MOST_BUCKETS",
     "MOST_FOLDERS",
     "NOT_LIVE",
-    "NULL_VALUE",
     "ORIGIN_PATH",
     "POINTER_SCHEMA",
     "POINTER_TYPES",
@@ -144,7 +123,6 @@ __all__ = [
     "SPEC_PATH",
     "STAGING_FOLDER",
     "TABLE_PREFIX",
-    "TEXT",
     "VALUES",
     "VOID",
     "Append",
@@ -155,7 +133,6 @@ __all__ = [
     "IndexFileEntry",
     "IndexSpec",
     "KeyColumn",
-    "LakeTable",
     "Listing",
     "Liveness",
     "NamedFiles",
@@ -168,21 +145,15 @@ __all__ = [
     "SourceFileEntry",
     "SourceRoot",
     "StoredFile",
-    "Table",
     "View",
     "append_path",
-    "as_partition_value",
-    "asked_values",
-    "base_of",
     "batch_path",
     "buckets_for",
     "check_apart",
     "check_buckets",
     "check_columns",
     "check_names",
-    "check_plain_files",
     "check_same",
-    "check_where",
     "commit",
     "create_first_spec",
     "diff",
@@ -194,16 +165,11 @@ __all__ = [
     "is_better_flat",
     "manifest_path",
     "mark_path",
-    "matches",
     "newest_good_view",
     "newest_snapshot",
     "newest_view",
     "open_view",
     "ordered",
-    "partition_array",
-    "partition_folders",
-    "partition_of",
-    "partition_values",
     "put_again",
     "put_back",
     "read_append",
@@ -218,15 +184,12 @@ __all__ = [
     "rows_by_partition",
     "schema_option",
     "shown",
-    "shown_part",
     "snapshot_files",
     "snapshot_numbers",
     "snapshot_path",
     "source_of",
     "source_root",
     "spec_differences",
-    "stored_partition",
-    "table_around",
     "uncovered",
     "utc_now",
     "within",

@@ -19,11 +19,11 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
-from gnomon.shadow.metadata.partitions import check_where, matches, shortened, stored_partition
 from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
 from gnomon.shadow.metadata.spec import IndexSpec, check_names
 from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import check_where, matches, shortened, stored_partition
 
 
 @dataclass(frozen=True)

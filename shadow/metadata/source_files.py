@@ -7,10 +7,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.metadata.catalog_table import Table
-from gnomon.shadow.metadata.lake_tables import HIDDEN_FOLDERS, LakeTable, table_among, table_around
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
-from gnomon.shadow.metadata.partitions import partition_columns, partition_of
 from gnomon.shadow.metadata.spec import TABLE_PREFIX, IndexSpec
 from gnomon.shadow.storage import (
     FileInfo,
@@ -27,6 +24,15 @@ from gnomon.shadow.storage import (
     source_storage,
     split,
     storage_at,
+)
+from gnomon.shadow.tables import (
+    HIDDEN_FOLDERS,
+    LakeTable,
+    Table,
+    partition_columns,
+    partition_of,
+    table_among,
+    table_around,
 )
 from gnomon.sources import open_source
 

@@ -18,8 +18,9 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values
 from gnomon.shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
 from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
-from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, partition_values, uncovered
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, uncovered
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import partition_values
 from gnomon.shadow.verify.entry_order import EqualKeys
 from gnomon.shadow.verify.report import Fault, Report, fault_of
 from gnomon.sources import POINTER_COLUMNS, Pointer

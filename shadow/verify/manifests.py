@@ -17,11 +17,11 @@ from gnomon.shadow.metadata import (
     Snapshot,
     View,
     manifest_path,
-    partition_of,
     snapshot_path,
     source_of,
 )
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import partition_of
 from gnomon.shadow.verify.report import Fault, Report
 
 Columns = Mapping[str, Mapping[str, str]]  # column: its types in source files, each with one file

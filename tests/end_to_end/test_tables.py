@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import build
 from gnomon.shadow import open_index
-from gnomon.shadow.metadata.partitions import partition_of, partition_values
+from gnomon.shadow.tables import partition_of, partition_values
 from tests.end_to_end.test_corpora import FORMATS, as_key
 from tests.sources.corpora import ROOT, entries, expected_of, load_canon, needs_corpora, without_classes
 

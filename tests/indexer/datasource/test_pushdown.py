@@ -28,8 +28,8 @@ from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.shadow import open_index
 from gnomon.shadow.lookup.entry_batches import INCLUDED, KEY, PARTITION, EntryColumn
 from gnomon.shadow.maintenance.compaction import compact
-from gnomon.shadow.metadata.partitions import stored_partition
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import stored_partition
 from tests.indexer.lakes import crawl
 from tests.shadow.make_index import index_source, write_source
 

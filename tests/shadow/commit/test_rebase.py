@@ -19,12 +19,12 @@ from gnomon.shadow.commit.rebase import (
     rebase,
     spec_after,
 )
-from gnomon.shadow.metadata.catalog_table import Table
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
 from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.source_files import diff
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import FileInfo
+from gnomon.shadow.tables import Table
 
 Source = dict[str, int]  # the source's files, each with its version, which is its modification time
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)

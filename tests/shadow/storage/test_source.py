@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gnomon.shadow.errors import FileChanged
-from gnomon.shadow.metadata.catalog_table import Table
 from gnomon.shadow.storage import SourceStorage, below, is_absolute, join, source_storage, storage_at
+from gnomon.shadow.tables import Table
 
 
 def test_paths_below_the_root_and_whole_locations_open_the_files_they_name(tmp_path: Path) -> None:

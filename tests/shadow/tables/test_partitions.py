@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.errors import PartitionNotFound, SourceNotFound, UsageError
-from gnomon.shadow.metadata.partitions import (
+from gnomon.shadow.tables.partitions import (
     asked_values,
     check_where,
     matches,

@@ -1,0 +1,50 @@
+"""The tables that a source may be: their partitions, their live files, and the rows deleted in them.
+
+- `partitions`     Hive-style partition folders
+- `catalog_table`  the partitions of a table of Spark's catalog
+- `lake_tables`    folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
+"""
+
+from gnomon.shadow.tables.catalog_table import Table
+from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
+from gnomon.shadow.tables.partitions import (
+    NULL_VALUE,
+    TEXT,
+    as_partition_value,
+    asked_values,
+    base_of,
+    check_where,
+    matches,
+    partition_array,
+    partition_columns,
+    partition_folders,
+    partition_of,
+    partition_values,
+    shortened,
+    shown_part,
+    stored_partition,
+)
+
+__all__ = [
+    "HIDDEN_FOLDERS",
+    "NULL_VALUE",
+    "TEXT",
+    "LakeTable",
+    "Table",
+    "as_partition_value",
+    "asked_values",
+    "base_of",
+    "check_plain_files",
+    "check_where",
+    "matches",
+    "partition_array",
+    "partition_columns",
+    "partition_folders",
+    "partition_of",
+    "partition_values",
+    "shortened",
+    "shown_part",
+    "stored_partition",
+    "table_among",
+    "table_around",
+]
