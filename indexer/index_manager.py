@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from gnomon.indexer.build import BuildRequest, build, plan
 from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
 from gnomon.indexer.join import join_with_index, load_by_index
-from gnomon.indexer.tables import is_table, read_table
+from gnomon.indexer.tables import named_source
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
 from gnomon.shadow.maintenance import compact, vacuum
-from gnomon.shadow.metadata import TABLE_PREFIX, check_names, newest_view, open_view
+from gnomon.shadow.metadata import check_names, newest_view, open_view
 from gnomon.shadow.storage import Storage, storage_at
-from gnomon.shadow.tables import partition_values
+from gnomon.shadow.tables import TABLE_PREFIX, partition_values
 from gnomon.shadow.verify import plain_table
 
 Partition = Sequence[tuple[str, object]]  # column and value, as [("dt", "2026-01-01")]
@@ -97,7 +97,7 @@ class IndexManager:
         changed or removed since. Values are text. The partition of a table without partition columns is an empty
         list."""
         request = BuildRequest(self.keys, self.more_fields)
-        place = read_table(self.spark, self.source) if is_table(self.source) else self.source
+        place = named_source(self.spark, self.source)
         planned = plan(place, self.index, request)
         found, root = planned.difference, planned.root
         covered = planned.view.covered if planned.view is not None else {}

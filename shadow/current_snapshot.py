@@ -24,6 +24,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.storage import FileInfo, Storage, is_local, join
+from gnomon.shadow.tables import LakeSource, Table
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
@@ -78,7 +79,7 @@ class State:
         source = self.source
         if source is None or source.single_file is not None or not is_local(source.storage.root):
             return False
-        if source.table is not None and source.table.elsewhere:
+        if isinstance(source.table, Table) and source.table.elsewhere:
             return False  # the table's own folder may be empty
         return next(iter(source.storage.list()), None) is None
 
@@ -100,8 +101,16 @@ class State:
         """The difference between the current source and the snapshot. Empty without a source."""
         if self.source is None:
             return Diff((), (), (), {})
-        files, lake_table = self.source.listing()
-        return replace(diff(files, self.view.segments, self.source.table, self.proofs), lake_table=lake_table)
+        newer, known = None, self.view.snapshot.table
+        if known is not None and isinstance(self.source.table, LakeSource):
+            newest = self.source.table.newest(known)
+            if newest == known:
+                return Diff((), (), (), {})
+            newer = newest
+        source = self.source.now()
+        files, lake_table = source.listing()
+        difference = diff(files, self.view.segments, source.table, self.proofs)
+        return replace(difference, lake_table=lake_table, newer=newer)
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         """Yield source files with their schemas, newest segment first, until these give each of `names` a type.

@@ -43,7 +43,8 @@ from gnomon.shadow.metadata import (
     View,
     open_view,
 )
-from gnomon.shadow.storage import CacheCounts, Place, Storage, storage_at
+from gnomon.shadow.storage import CacheCounts, Place, Storage, is_absolute, split, storage_at
+from gnomon.shadow.tables import LakeSource
 from gnomon.sources import Numbers, Pointer
 
 Result = TypeVar("Result")
@@ -91,8 +92,10 @@ class Index:
 
     @property
     def folders_elsewhere(self) -> list[str]:
-        """The folders of a catalog table that do not lie below its root."""
+        """The folders of a catalog table that do not lie below its root, and of such files of a lake table."""
         source = self._current.state.source
+        if source is not None and isinstance(source.table, LakeSource):
+            return sorted({split(path)[0] for path in self.view.covered if is_absolute(path)})
         return source.table.elsewhere if source is not None and source.table is not None else []
 
     def refresh(self) -> bool:

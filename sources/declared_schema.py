@@ -1,9 +1,10 @@
 """A data file as part of a table that declares its columns (Hive's, Spark's): the file's columns with the names and
 types of the table.
 
-Names match without regard to case; in a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by
-position. A value is cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the
-table does not declare are left out.
+Names match without regard to case. Columns of a lake table match by field id, or by the names on record
+(`types.field_ids`). In a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A value is
+cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the table does not
+declare are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
-from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, parse_ddl
+from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, lacks_names, matching, parse_ddl, record_of
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: the name in the file, where it differs
@@ -151,22 +152,23 @@ def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[st
 
 
 def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
-    """The declared columns that the file has, without regard to the case of their names."""
-    alike: dict[str, list[pa.Field]] = {}
-    for field in own:
-        alike.setdefault(field.name.lower(), []).append(field)
+    """The declared columns that the file has."""
+    if lacks_names(own, columns):
+        raise UnsupportedFormat(
+            "the file has no field ids, and the table has no names for its columns (schema.name-mapping.default)", path
+        )
     found: dict[str, pa.Field] = {}
-    for name in columns.names:
-        fields = alike.get(name.lower(), [])
-        if len(fields) > 1:
+    for column, places in matching(own, columns):
+        if len(places) > 1:
             raise UnsupportedFormat(
-                f"the columns {', '.join(field.name for field in fields)} differ in case only, so "
-                f"the table's {name} is ambiguous",
+                f"the columns {', '.join(own[place].name for place in places)} "
+                f"{'differ in case only' if record_of(column) is None else 'have the same record'}, so "
+                f"the table's {column.name} is ambiguous",
                 path,
                 action=Action.WRITE_SOURCE,
             )
-        if fields:
-            found[name] = fields[0]
+        if places:
+            found[column.name] = own[places[0]]
     return found
 
 

@@ -16,11 +16,12 @@ from gnomon.indexer.build import (
     Plan,
     Vanished,
     build_index,
+    build_without_spark,
     check_rows,
     nothing_to_do,
     plan,
 )
-from gnomon.indexer.tables import is_table, read_table
+from gnomon.indexer.tables import is_table, named_source
 from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.metadata import MOST_FOLDERS
@@ -97,13 +98,13 @@ def build(
     )
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
-        place = read_table(spark, source) if spark is not None else source
+        place = named_source(spark, source)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)
             return
-        result = nothing_to_do(planned, request)
+        result = nothing_to_do(planned, request) or build_without_spark(planned, request)
         if result is None:
             progress = session.enter_context(shown_progress())
             spark = spark or session.enter_context(spark_session(master, conf))

@@ -11,7 +11,7 @@
 - `key_value_folder`  a DataFrame as a key-value folder
 """
 
-from gnomon.indexer.build.job import BuildResult, build, build_index, nothing_to_do
+from gnomon.indexer.build.job import BuildResult, build, build_index, build_without_spark, nothing_to_do
 from gnomon.indexer.build.key_value_folder import WriteResult, write_btree
 from gnomon.indexer.build.planning import FORMAT_NAMES, Plan, check_rows, plan
 from gnomon.indexer.build.specs import BuildRequest, Vanished, new_spec
@@ -25,6 +25,7 @@ __all__ = [
     "WriteResult",
     "build",
     "build_index",
+    "build_without_spark",
     "check_rows",
     "new_spec",
     "nothing_to_do",

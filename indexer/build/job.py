@@ -19,8 +19,7 @@ from gnomon.indexer.tables import (
     columns_of,
     describe,
     infer_schema,
-    is_table,
-    read_table,
+    named_source,
     with_rows,
 )
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
@@ -30,14 +29,18 @@ from gnomon.shadow.maintenance import publish_build
 from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
+    Mask,
+    Masks,
     PageMapsEntry,
     Snapshot,
     SourceRoot,
+    View,
     put_back,
     schema_option,
 )
 from gnomon.shadow.old_names import under_old_name
-from gnomon.shadow.storage import Place, Storage, as_location, probe
+from gnomon.shadow.storage import Place, Storage, as_location, join, probe
+from gnomon.shadow.tables import LakeSource, Table
 from gnomon.shadow.verify import verify_sample
 
 ATTEMPTS = 3  # of a build that conflicts with other commits
@@ -152,7 +155,7 @@ def build_index(
 
 def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
-        place = read_table(spark, source) if is_table(source) else source
+        place = named_source(spark, source)
         planned = plan(place, index, request)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
@@ -189,6 +192,19 @@ def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     return _result(planned, view.snapshot, [], [], view.spec, False)
 
 
+def build_without_spark(planned: Plan, request: BuildRequest) -> BuildResult | None:
+    """Commit a plan that needs no Spark: files to drop, a version of a lake table that only deleted rows. None for any
+    other plan, and where other commits came first."""
+    if planned.needs_spark or request.full or request.page_maps or request.batch is not None:
+        return None
+    begin, stages = time.perf_counter(), Stages(None)
+    try:
+        result = _update(None, planned, request, stages)
+    except ConcurrentCommit:
+        return None
+    return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
+
+
 def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMapsEntry]:
     """Record the page maps of files that are indexed already."""
     storage, files = planned.storage, planned.unmapped
@@ -198,7 +214,8 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
     return list(made.values())
 
 
-def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
+def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
+    """Commit a plan. `spark` is not used where there are no files to index."""
     batch = request.batch
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and planned.is_done and batch is None:
@@ -217,15 +234,9 @@ def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: S
     probe(storage)
 
     segment = new_segment_id()
-    if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build
-        with stages.tasks(spark, "page maps"):
-            described = _with_maps(spark, storage, root, spec, segment, described)
-    is_about = not all(one.is_counted for one in described)
-    with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
-        written, described = _index(spark, storage, root, spec, segment, described)
-    with stages.stage("verify"):
-        check_unchanged(root, described, spec)
-        verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+    written: list[IndexFileEntry] = []
+    if described:
+        written, described = _write(_required(spark), storage, root, spec, segment, described, stages)
     changes = Changes(
         operation="build" if batch is None else "dedup",
         index_files=written,
@@ -239,7 +250,9 @@ def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: S
             "vanished": len(difference.vanished),
             "rows_indexed": sum(one.entry.rows for one in described),
         },
-        folders=root.table.folders if root.table is not None else None,
+        folders=root.table.folders if isinstance(root.table, Table) else None,
+        table=root.table.content.version if isinstance(root.table, LakeSource) else None,
+        masks=_masks(root.table, described, view) if isinstance(root.table, LakeSource) else None,
     )
     with stages.stage("commit"):
         if planned.newest is not None:
@@ -249,15 +262,54 @@ def _update(spark: SparkSession, planned: Plan, request: BuildRequest, stages: S
     return _result(planned, snapshot, described, written, spec, is_ours)
 
 
-def _described(spark: SparkSession, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
+def _write(
+    spark: SparkSession,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: list[Described],
+    stages: Stages,
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """Write the index files of some source files, and check them. Returns both."""
+    if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build
+        with stages.tasks(spark, "page maps"):
+            described = _with_maps(spark, storage, root, spec, segment, described)
+    is_about = not all(one.is_counted for one in described)
+    with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
+        written, described = _index(spark, storage, root, spec, segment, described)
+    with stages.stage("verify"):
+        check_unchanged(root, described, spec)
+        verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+    return written, described
+
+
+def _masks(table: LakeSource, described: Sequence[Described], view: View | None) -> Masks:
+    """The deleted rows of the table's live files. DamagedMetadata where they are not rows of these files."""
+    rows = {path: file.rows for path, file in view.covered.items()} if view is not None else {}
+    rows |= {one.entry.path: one.entry.rows for one in described}
+    masks = {path: Mask.of(numbers) for path, numbers in table.content.deleted().items()}
+    for path, mask in masks.items():
+        mask.check(join(table.location, path), rows.get(path, 0))
+    return masks
+
+
+def _required(spark: SparkSession | None) -> SparkSession:
+    assert spark is not None, "the plan needs Spark"
+    return spark
+
+
+def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
     """The files to index, opened, and the schema that a table declares, or that was inferred for formats whose files
     declare none."""
     files, options = planned.difference.to_index, dict(planned.options)
     table = planned.root.table
     if table is not None:
         schema = table.columns
+    elif not files and planned.spec is not None:
+        schema = planned.spec.schema
     else:
-        schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
+        schema = infer_schema(_required(spark), planned.root, planned.format, options, files, planned.spec)
     return _opened(planned, request, schema), schema
 
 

@@ -16,6 +16,7 @@ from gnomon.shadow.errors import (
     PartitionNotFound,
     ShadowError,
     SourceNotFound,
+    SpecMismatch,
     StorageError,
     UnknownColumn,
     UsageError,
@@ -40,8 +41,8 @@ from gnomon.shadow.metadata import (
     within,
     without_vanished,
 )
-from gnomon.shadow.storage import FileInfo, Storage, storage_at
-from gnomon.shadow.tables import check_plain_files, check_where, matches, stored_partition
+from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
+from gnomon.shadow.tables import LakeSource, Table, check_plain_files, check_where, matches, stored_partition
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -85,7 +86,16 @@ class Plan:
         if self.as_files and not self.view.spec.as_files:
             return False
         table, snapshot = self.root.table, self.view.snapshot
-        return table is None or (snapshot.folders == table.folders and snapshot.spec.schema == table.columns)
+        if table is None or snapshot.spec.schema != table.columns:
+            return table is None
+        if isinstance(table, LakeSource):
+            return snapshot.table == table.content.version
+        return snapshot.folders == table.folders
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether there are files to index, adopt or map. Other changes are commits of metadata alone."""
+        return self.view is None or bool(self.difference.to_index or self.adopted or self.unmapped)
 
     def to_json(self) -> dict[str, Any]:
         """The output of `gnomon build --dry-run --json`."""
@@ -101,12 +111,12 @@ class Plan:
         }
 
 
-def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
+def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequest) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a request that does not fit the index."""
     _check_asked(request)
     adopt = request.adopt
     storage = storage_at(index)
-    root = source_root(source) if isinstance(source, str) else source.root_at(source.location)
+    root = _root(source)
     check_apart(root, storage)
     _check_folder(storage)
     _check_source(root)
@@ -131,6 +141,8 @@ def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
         there = replace(spec, source=root.location, table=root.table.name if root.table else "") if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
+    if view is not None:
+        _check_table(view, root)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     proofs = Proofs(root.storage, spec.format, spec.read_options) if spec else None
     difference = diff(files, found.applied_to(view.segments) if view else (), root.table, proofs)
@@ -161,6 +173,37 @@ def plan(source: str | CatalogTable, index: str, request: BuildRequest) -> Plan:
     )
 
 
+def _root(source: str | CatalogTable | LakeSource) -> SourceRoot:
+    if isinstance(source, str):
+        return source_root(source)
+    if isinstance(source, LakeSource):
+        return SourceRoot(source_storage(source.location), table=source)
+    return source.root_at(source.location)
+
+
+def _check_table(view: View, root: SourceRoot) -> None:
+    """Raise SpecMismatch where a lake table is another one than the one indexed, or at an older version."""
+    known = view.snapshot.table
+    if known is None or not isinstance(root.table, LakeSource):
+        return
+    found = root.table.content.version
+    if found.uuid != known.uuid:
+        raise SpecMismatch(
+            "the table was replaced by another one of this name",
+            root.name,
+            action=Action.BUILD_FULL_OR_ELSEWHERE,
+            expected=f"the table with id {known.uuid}",
+            found=found.uuid,
+        )
+    if root.name.startswith("delta:") and int(found.version) < int(known.version):
+        raise SpecMismatch(
+            "the index covers a newer version of the table",
+            root.name,
+            expected=f"version {known.version} or later",
+            found=found.version,
+        )
+
+
 def _check_asked(request: BuildRequest) -> None:
     """Raise UsageError for options that are unknown, or that exclude each other."""
     if request.format not in FORMAT_NAMES:
@@ -173,6 +216,8 @@ def _check_asked(request: BuildRequest) -> None:
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
     """The difference, with vanished files dropped or kept by `how`. FilesVanished where they must not be dropped."""
+    if isinstance(root.table, LakeSource):  # its log says what was removed
+        return difference
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
     if not gone:  # files without rows, like the empty files that earlier versions covered
         return difference
@@ -234,7 +279,7 @@ def _within(
     """The part of the difference in the requested partitions. UsageError for one that neither source nor index has."""
     types = root.table.types if root.table is not None else {}
     there = {root.partition_of(info.path, bool(columns)) for info in files}
-    there |= set(root.table.folders) if root.table is not None else set()
+    there |= set(root.table.folders) if isinstance(root.table, Table) else set()
     there |= {file.partition for file in view.covered.values()} if view is not None else set()
     values = {partition: stored_partition(partition, types) for partition in there}
     partitions: set[str] = set()
@@ -254,7 +299,8 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
     """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table with partitions
     has no file any more: an unmounted disk must not empty the index."""
     found = root.listing()
-    if not found.files and root.table is not None and root.table.folders and view is not None and view.covered:
+    is_catalog_table = isinstance(root.table, Table) and root.table.folders
+    if not found.files and is_catalog_table and view is not None and view.covered:
         raise SourceNotFound(
             f"no data files in any folder that the catalog names, below {root.location} or elsewhere; "
             f"the index covers {len(view.covered):,}",

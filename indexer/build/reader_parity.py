@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from gnomon.indexer.tables import Described
 from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.tables import is_lake
 from gnomon.sources.declared_schema import CONVERTED, FILE_COLUMN
 from gnomon.sources.parquet import INT96_TYPE, OLD_CALENDAR, PHYSICAL_TYPE
 
@@ -20,6 +21,8 @@ def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive:
     """Whether Spark and `sources` read the same values of every indexed column of these Parquet files. With
     `case_sensitive` Spark finds columns by their exact names only."""
     names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    if is_lake(spec.table) and any(name not in one.schema.names for one in described for name in names):
+        return False  # the file may have a dropped column of this name
     there = [(one.schema, name) for one in described for name in names if name in one.schema.names]
     return all(_is_alike(schema, name, case_sensitive) for schema, name in there)
 
@@ -31,7 +34,8 @@ def _is_alike(schema: pa.Schema, name: str, case_sensitive: bool) -> bool:
     field = schema.field(name)
     kind = field.type
     own = field.metadata or {}
-    if CONVERTED in own or (case_sensitive and FILE_COLUMN in own):
+    in_file = own.get(FILE_COLUMN, name.encode()).decode()
+    if CONVERTED in own or in_file.lower() != name.lower() or (case_sensitive and in_file != name):
         return False
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         known, of_file = field.metadata or {}, schema.metadata or {}

@@ -25,7 +25,7 @@ from gnomon.shadow.metadata import (
     ordered,
 )
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.tables import TEXT
+from gnomon.shadow.tables import TEXT, LakeSource, Table
 from gnomon.sources import open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.types import parse_ddl
@@ -104,7 +104,8 @@ def new_spec(
     types = dict(table.types) if table is not None else {}
     columns = _of_files(described) if table is None else [(root.name, parse_ddl(table.columns))]
     keys = tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
-    flat = is_better_flat(len(rows), keys) if request.flat is None else request.flat
+    is_flat = is_better_flat(len(rows), keys) or (isinstance(table, LakeSource) and _is_flat(partitions, keys))
+    flat = is_flat if request.flat is None else request.flat
     spec = IndexSpec(
         source=root.location,
         single_file=root.single_file is not None,
@@ -122,6 +123,11 @@ def new_spec(
     )
     check_columns(spec)
     return spec
+
+
+def _is_flat(partitions: Sequence[str], keys: Sequence[KeyColumn]) -> bool:
+    """Whether the index of a lake table is flat by default: where it has partitions that the key does not choose."""
+    return bool(partitions) and not any(key.partition for key in keys)
 
 
 def check_request(
@@ -168,7 +174,7 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
 def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
     """Raise SpecMismatch where a catalog table now declares an indexed column at another place, and one of the indexed
     `files` has columns by place: the index would have another column of it."""
-    if root.table is None:
+    if not isinstance(root.table, Table):  # files of a lake table have field ids or names
         return
     before, now = parse_ddl(spec.schema).names, parse_ddl(root.table.columns).names
     names = [column.name for column in (*spec.stored_keys, *spec.include)]

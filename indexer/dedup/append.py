@@ -31,7 +31,7 @@ from gnomon.indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, S
 from gnomon.indexer.join import LookupCounters, lookup_counters
 from gnomon.indexer.keys import KEY_PREFIX, column, key_names
 from gnomon.indexer.spark import AtSnapshot, Progress, Stages, as_raised
-from gnomon.indexer.tables import arrow_schema, first_columns, read_table, source_columns
+from gnomon.indexer.tables import arrow_schema, first_columns, folders_table, source_columns
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.commit import (
     Append,
@@ -240,7 +240,7 @@ class _Run:
         if opened is None:
             layout = first_layout(spec, schema)
         else:
-            table = read_table(self.spark, spec.source_name).root_at(spec.source).table if spec.table else None
+            table = folders_table(self.spark, spec.source_name, spec.source) if spec.table else None
             layout = layout_of(opened, table, schema)
         source = storage_at(spec.source)
         folder = staging_folder(self.storage.root, self.number, self.token)

@@ -9,7 +9,7 @@
 - `source_files`      the files of a source: rows, columns and fingerprints
 """
 
-from gnomon.indexer.tables.catalog import CatalogTable, add_partitions, is_table, read_table
+from gnomon.indexer.tables.catalog import CatalogTable, add_partitions, folders_table, is_table, named_source
 from gnomon.indexer.tables.infer import infer_here, infer_schema
 from gnomon.indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types
 from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
@@ -39,14 +39,15 @@ __all__ = [
     "detect_format",
     "exact",
     "first_columns",
+    "folders_table",
     "infer_here",
     "infer_schema",
     "is_table",
     "listed",
+    "named_source",
     "no_null_text",
     "of_one_format",
     "read_parquet",
-    "read_table",
     "source_columns",
     "source_types",
     "with_rows",

@@ -15,11 +15,21 @@ from gnomon.indexer.keys import quoted
 from gnomon.indexer.tables.columns import columns_of_table, partition_types
 from gnomon.indexer.tables.formats import format_of_table, is_like_table
 from gnomon.shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from gnomon.shadow.metadata import TABLE_PREFIX, SourceRoot
+from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import below, source_storage, storage_at
-from gnomon.shadow.tables import Table, partition_folders, partition_values, stored_partition
+from gnomon.shadow.tables import (
+    TABLE_PREFIX,
+    LakeSource,
+    Table,
+    is_lake,
+    lake_source,
+    partition_folders,
+    partition_values,
+    stored_partition,
+)
 
 SESSION_CATALOG = "spark_catalog"
+LAKE_PROVIDERS = ("delta", "iceberg", "hudi")
 
 
 @dataclass(frozen=True)
@@ -47,14 +57,16 @@ def is_table(source: str) -> bool:
     return source.startswith(TABLE_PREFIX)
 
 
-def read_table(spark: SparkSession, source: str) -> CatalogTable:
-    """The table `table:db.name` of the catalog. SourceNotFound where there is none; UsageError, with the reason, for
-    one that cannot be indexed."""
+def read_table(spark: SparkSession, source: str) -> CatalogTable | LakeSource:
+    """The table `table:db.name` of the catalog, which may be a Delta or Iceberg table. SourceNotFound where there is
+    none; UsageError, with the reason, for one that cannot be indexed."""
     asked = source.removeprefix(TABLE_PREFIX)
     found = _Found(spark, asked)
     table, storage = found.table, found.table["storage"]
     if table["type"] == "VIEW":
         raise UsageError("a view has no files; name the table that it is of", source)
+    if table["provider"] in LAKE_PROVIDERS or table["properties"].get("table_type", "").upper() == "ICEBERG":
+        return _lake_table(source, table)
     if not storage["locationUri"]:
         raise UsageError("the catalog names no folder of the table; expected one whose files lie in one", source)
     format_name, options = format_of_table(source, table)
@@ -69,6 +81,38 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable:
         places = _places(source, location, types, found.partitions(), table)
     columns = columns_of_table(source, schema, partitions, format_name)
     return CatalogTable(found.name, location, format_name, options, columns, types, places)
+
+
+def _lake_table(source: str, table: Mapping[str, Any]) -> LakeSource:
+    """A table whose format keeps its own metadata. The catalog has the place of it: of a Delta table its folder, of an
+    Iceberg table its metadata file, or the folder."""
+    kind = "delta" if table["provider"] == "delta" else "hudi" if table["provider"] == "hudi" else "iceberg"
+    uri = table["properties"].get("metadata_location") or table["storage"]["locationUri"]
+    if not uri:
+        raise UsageError(f"the catalog names no place of the {kind} table", source)
+    return lake_source(f"{kind}:{_location(uri)}")
+
+
+def named_source(spark: SparkSession | None, source: str) -> str | CatalogTable | LakeSource:
+    """The source that a user named: a table of the catalog, a lake table, or a path. Only the first needs Spark. Errors
+    as in `read_table` and `lake_source`."""
+    if is_lake(source):
+        return lake_source(source)
+    if not is_table(source):
+        return source
+    assert spark is not None, "a table of the catalog needs Spark"
+    return read_table(spark, source)
+
+
+def folders_table(spark: SparkSession, source: str, root: str) -> Table:
+    """The table `table:db.name` of the catalog, whose files lie in folders of its partitions. UsageError for a lake
+    table."""
+    table = read_table(spark, source)
+    if isinstance(table, LakeSource):
+        raise UsageError(f"a lake table has no folders of partitions ({table.name})", source)
+    found = table.root_at(root).table
+    assert isinstance(found, Table)
+    return found
 
 
 def add_partitions(spark: SparkSession, source: str, root: str, folders: Collection[str]) -> None:
@@ -88,8 +132,7 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
 
 def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
     """The folders of a table's partitions, relative to a root."""
-    table = read_table(spark, source).root_at(root).table
-    return set(table.folders.values()) if table is not None else set()
+    return set(folders_table(spark, source, root).folders.values())
 
 
 def _literal(text: str) -> str:

@@ -20,6 +20,7 @@ from gnomon.shadow.metadata import (
     rows_by_partition,
     snapshot_numbers,
     utc_now,
+    write_masks,
 )
 from gnomon.shadow.storage import Storage, probe
 
@@ -50,11 +51,12 @@ def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Change
     ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
     begin = time.time()
     ref = write_manifest(storage, ours)
+    masks = write_masks(storage, segment_id, changes.masks or {})
     snapshot = Snapshot(
         number=newest + 1,
         operation=changes.operation,
         segments=(ref,) if ours.live else (),
-        partitions=rows_by_partition([ours]),
+        partitions=rows_by_partition([ours], changes.masks or {}),
         columns=dict(changes.columns),
         spec=spec,
         committed_at=utc_now(),
@@ -63,8 +65,10 @@ def publish_full(storage: Storage, spec: IndexSpec, newest: int, changes: Change
         parent_id=_commit_id(storage, newest),
         counts=dict(changes.counts or {}),
         folders=None if changes.folders is None else dict(changes.folders),
+        table=changes.table,
+        masks=masks,
     )
-    if not put_snapshot(storage, snapshot, paths_of(ours), begin):
+    if not put_snapshot(storage, snapshot, paths_of(ours, masks=masks), begin):
         raise ConcurrentCommit(
             f"another program committed snapshot {snapshot.number} first; nothing was changed",
             storage.root,

@@ -24,9 +24,11 @@ from gnomon.shadow.commit.rebase import (
     folders_after,
     is_committed,
     is_recorded,
+    masks_after,
     nothing_left,
     rebase,
     spec_after,
+    table_after,
 )
 from gnomon.shadow.commit.schema_evolution import columns_after
 from gnomon.shadow.errors import (
@@ -43,6 +45,7 @@ from gnomon.shadow.errors import (
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.metadata import (
     IndexSpec,
+    MasksRef,
     Segment,
     SegmentRef,
     Snapshot,
@@ -50,6 +53,7 @@ from gnomon.shadow.metadata import (
     commit,
     create_first_spec,
     manifest_path,
+    masks_path,
     put_back,
     read_newest,
     read_segment,
@@ -60,6 +64,7 @@ from gnomon.shadow.metadata import (
     snapshot_path,
     source_of,
     utc_now,
+    write_masks,
     write_segment,
 )
 from gnomon.shadow.storage import Storage, in_order, probe
@@ -110,8 +115,10 @@ def publish(
     probe(storage)
     if parent is None:
         create_first_spec(storage, spec)
-    written, begin = paths_of(ours, base.segments), time.time()
+    begin = time.time()
     ref = write_manifest(storage, ours)
+    masks = write_masks(storage, segment_id, changes.masks or {})
+    written = paths_of(ours, base.segments, masks)
     for attempt in range(ATTEMPTS):
         wait(attempt)
         now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
@@ -120,7 +127,7 @@ def publish(
         widened = spec_after(base, now, spec, storage.root)
         after = rebase(base, now, changes, ours, current)
         check_kept(base, now, after, ours)
-        snapshot = _next(base, now, after, changes, widened, ref)
+        snapshot = _next(base, now, after, changes, widened, ref, masks)
         if now.snapshot is not None and nothing_left(now, after, changes) and is_recorded(now.snapshot, snapshot):
             return now.snapshot
         if put_snapshot(storage, snapshot, written, begin):
@@ -178,7 +185,13 @@ def write_manifest(storage: Storage, ours: Segment) -> SegmentRef:
 
 
 def _next(
-    base: State, now: State, after: Sequence[Segment], changes: Changes, spec: IndexSpec, ours: SegmentRef
+    base: State,
+    now: State,
+    after: Sequence[Segment],
+    changes: Changes,
+    spec: IndexSpec,
+    ours: SegmentRef,
+    masks: MasksRef | None,
 ) -> Snapshot:
     """The next snapshot, with these live segments."""
     parent = now.snapshot
@@ -190,7 +203,7 @@ def _next(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
-        partitions=rows_by_partition(after),
+        partitions=rows_by_partition(after, masks_after(now, changes)),
         columns=columns_after(base, now, changes, spec),
         spec=replace(changes.spec(spec), page_maps=page_maps, as_files=as_files),
         committed_at=utc_now(),
@@ -199,14 +212,18 @@ def _next(
         parent_id=parent.commit_id if parent else None,
         counts=dict(changes.counts or {}),
         folders=folders_after(base, now, changes),
+        table=table_after(base, now, changes),
+        masks=masks if changes.masks is not None else parent.masks if parent else None,
     )
 
 
-def paths_of(ours: Segment, base: Sequence[Segment] = ()) -> list[str]:
-    """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps and the
-    segment's manifest. Files that the replaced segments name are not among them, even if the new segment keeps them."""
+def paths_of(ours: Segment, base: Sequence[Segment] = (), masks: MasksRef | None = None) -> list[str]:
+    """The files that a commit of a segment is the first to name: index files, Bloom filters, page maps, the segment's
+    manifest and its masks. Files that the replaced segments name are not among them, even if the new segment keeps
+    them."""
     named = {path for segment in base for path in _files_of(segment)}
     manifests = [manifest_path(ours.id)] if ours.source_files else []
+    manifests += [masks_path(masks.id)] if masks is not None else []
     return [*(path for path in _files_of(ours) if path not in named), *manifests]
 
 

@@ -13,14 +13,16 @@ from gnomon.shadow.errors import BuildFailed, ConcurrentCommit
 from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
+    Masks,
     Segment,
     Snapshot,
     SourceFileEntry,
+    masks_of,
     shown,
     spec_differences,
 )
 from gnomon.shadow.storage import FileInfo, difference
-from gnomon.shadow.tables import Table
+from gnomon.shadow.tables import Table, TableVersion
 from gnomon.sources import FORMATS
 from gnomon.sources.types import parse_ddl, to_ddl
 
@@ -33,7 +35,8 @@ class Changes:
     """The changes of a commit: one new segment of these files, if any. `dead` has all dead ordinals of the segments it
     names. `replaced` names the segments whose live source files the new one covers, with the same entries. `buckets` is
     the new number of buckets and `flat` the new layout: both replace all live segments. `columns` are added to the
-    known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged)."""
+    known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged). `table` is the
+    version of a lake table that the build read, and `masks` are its deleted rows (None: both unchanged)."""
 
     operation: str
     index_files: Sequence[IndexFileEntry]
@@ -46,6 +49,8 @@ class Changes:
     buckets: int | None = None
     flat: bool | None = None
     folders: Mapping[str, str] | None = None
+    table: TableVersion | None = None
+    masks: Masks | None = None
 
     @property
     def replaces_all(self) -> bool:
@@ -162,6 +167,25 @@ def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] |
     return {name: folder for name, folder in {**(known or {}), **changed}.items() if name not in gone}
 
 
+def table_after(base: State, now: State, changes: Changes) -> TableVersion | None:
+    """The version of a lake table that the next snapshot covers. ConcurrentCommit where another build has committed
+    another version since: which of the two is newer, only the table's log says."""
+    before = base.snapshot.table if base.snapshot else None
+    known = now.snapshot.table if now.snapshot else None
+    if changes.table is None:
+        return known
+    if known not in (before, changes.table):
+        raise ConcurrentCommit(
+            "another build committed another version of the table; nothing was changed", action=Action.RUN_AGAIN
+        )
+    return changes.table
+
+
+def masks_after(now: State, changes: Changes) -> Masks:
+    """The deleted rows of the next snapshot."""
+    return masks_of(now.segments) if changes.masks is None else changes.masks
+
+
 def nothing_left(now: State, after: Sequence[Segment], changes: Changes) -> bool:
     """Whether a commit would change nothing: the segments are the same, and it names no batch, buckets or layout."""
     return tuple(after) == now.segments and changes.batch is None and not changes.replaces_all
@@ -203,9 +227,10 @@ def _both_schemas(ours: IndexSpec, newest: IndexSpec) -> str:
 
 
 def is_recorded(snapshot: Snapshot, after: Snapshot) -> bool:
-    """Whether a snapshot has the same partition folders, table columns and `as_files` as the one after it would
-    have."""
+    """Whether a snapshot has the same partition folders, table columns, table version, masks and `as_files` as the one
+    after it would have."""
     is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
+    is_same_table = is_same_table and snapshot.table == after.table and snapshot.masks == after.masks
     return snapshot.folders == after.folders and is_same_table and snapshot.spec.as_files == after.spec.as_files
 
 

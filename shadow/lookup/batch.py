@@ -30,7 +30,7 @@ from gnomon.shadow.tables import asked_values
 from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
-FILE_NAME = POINTER_COLUMNS[0]
+FILE_NAME, OFFSET = POINTER_COLUMNS[:2]
 # CPU microseconds, measured in files of 2 and 10 million entries. Key by key: per key, and per record of its leaf. Leaf
 # by leaf: per record above the leaves, on their first read; per leaf, and per record in it; per key; and per byte of
 # the long ranges read, which include gaps of up to LONGEST_GUESS_BYTES.
@@ -190,14 +190,16 @@ class Matcher:
         self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
     ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
         """The entries of the keys in each index file. With `there`, only of keys not found yet, and with the file's
-        name where the segment has dead files."""
+        name where the segment has dead files, and the offset where it has masks."""
         files = self._files(group)
         for segment, entry in files:
             which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
             which = self._likely(wanted, which, entry, len(files) > 1)
             if not len(which):
                 continue
-            names = columns if there is None or not segment.dead else [FILE_NAME]
+            names = columns
+            if there is not None and (segment.dead or segment.masks):
+                names = [FILE_NAME, OFFSET] if segment.masks else [FILE_NAME]
             for found in self._ask(segment, entry, wanted.keys.some(which), names):
                 yield segment, entry, found._replace(keys=which[found.keys])
 
@@ -252,8 +254,10 @@ class Matcher:
         self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
     ) -> tuple[Ints, Ints]:
         """For each entry found, the place of its partition in the view, or NOT_LIVE; and the places of the live entries
-        in a partition of the group. The column at `place` has file names."""
-        named = Liveness(self._spec, segment, entry, self._lookup.root).source_files(found.columns[place])
+        in a partition of the group. The column at `place` has file names, the next one offsets where there are
+        masks."""
+        liveness = Liveness(self._spec, segment, entry, self._lookup.root)
+        named = liveness.source_files(found.columns[place], found.columns[place + 1] if segment.masks else None)
         partition = named.numbers(
             lambda file: self._order[file.partition] if file.partition in group.partitions else NOT_LIVE
         )

@@ -15,7 +15,7 @@ from gnomon.shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexSpec, Liveness
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import stored_partition
 from gnomon.sources import POINTER_COLUMNS
-from gnomon.sources.pointers import FILENAME
+from gnomon.sources.pointers import FILENAME, OFFSET
 
 KEY, INCLUDED, POINTER, PARTITION = "key", "included", "pointer", "partition"
 
@@ -66,8 +66,9 @@ def scan_entries(
         for column in columns
         if column.part == PARTITION
     }
-    for batch in tree.scan_batches(list(dict.fromkeys([*names, FILENAME])), stats):
-        named = liveness.source_files(batch.column(FILENAME))
+    pointers = [FILENAME, OFFSET] if segment.masks else [FILENAME]
+    for batch in tree.scan_batches(list(dict.fromkeys([*names, *pointers])), stats):
+        named = liveness.source_files(batch.column(FILENAME), batch.column(OFFSET) if segment.masks else None)
         partition = named.numbers(lambda source: order.get(source.partition, NOT_LIVE))
         counted = partition != NOT_LIVE
         kept, of_partition = batch.filter(pa.array(counted)), pa.array(partition[counted])

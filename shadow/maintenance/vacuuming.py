@@ -19,6 +19,7 @@ from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from gnomon.shadow.fetch import PAGE_MAPS_FOLDER
 from gnomon.shadow.lookup import FILTER_FOLDER
 from gnomon.shadow.metadata import (
+    MASKS_FOLDER,
     REJECTED_FOLDER,
     SEGMENT_FOLDER,
     SNAPSHOT_NAME,
@@ -28,6 +29,7 @@ from gnomon.shadow.metadata import (
     Snapshot,
     SourceFileEntry,
     manifest_path,
+    masks_path,
     read_segment,
     read_snapshot,
     read_spec,
@@ -38,12 +40,13 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
 
 DAY = 24 * 3600.0
-SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, LEFTOVER = (
+SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, MASKS, LEFTOVER = (
     "snapshot",
     "index file",
     "Bloom filter",
     "page maps",
     "manifest",
+    "masks",
     "leftover",
 )
 _SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
@@ -54,6 +57,7 @@ _NAMES = {
     BLOOM_FILTER: re.compile(rf"{FILTER_FOLDER}/{_SEGMENT}/{_PARTITION}\d{{5}}\.filter", re.ASCII),
     PAGE_MAPS: re.compile(rf"{PAGE_MAPS_FOLDER}/{_SEGMENT}/\d{{5}}\.maps", re.ASCII),
     MANIFEST: re.compile(rf"{SEGMENT_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
+    MASKS: re.compile(rf"{MASKS_FOLDER}/{_SEGMENT}\.avro", re.ASCII),
     LEFTOVER: re.compile(
         rf"(?:{_PARTITION}|_shadow/(?:.+/)?){STAGED}[0-9a-f]{{32}}|{PROBE_FOLDER}/[^/]+"
         rf"|{REJECTED_FOLDER}/(?P<segment>\d+-[^/]+)/.+",
@@ -186,6 +190,8 @@ class _Needs:
     @classmethod
     def of(cls, storage: Storage, kept: Sequence[Snapshot], expired: Sequence[Snapshot]) -> "_Needs":
         needed, named = {snapshot_path(one.number) for one in kept}, set[str]()
+        needed |= {masks_path(one.masks.id) for one in kept if one.masks is not None}
+        named |= {masks_path(one.masks.id) for one in expired if one.masks is not None}
         staying = _refs(kept)
         for segment in _segments(storage, staying):
             needed.add(manifest_path(segment.id))

@@ -6,6 +6,7 @@
 - `snapshots`        numbered lists of live segments
 - `snapshot_view`    one snapshot, opened
 - `manifests`        a segment's manifest: its index files and the source files that they cover
+- `masks`            rows of source files that a lake table has deleted
 - `liveness`         the rule that decides which entries are live
 - `json_files`       JSON files with a checksum
 - `immutable_files`  files that a snapshot names by path and size
@@ -51,10 +52,12 @@ from gnomon.shadow.metadata.manifests import (
     SegmentRef,
     SourceFileEntry,
     manifest_path,
+    masks_of,
     read_segment,
     rows_by_partition,
     write_segment,
 )
+from gnomon.shadow.metadata.masks import MASKS_FOLDER, Mask, Masks, MasksRef, masks_path, read_masks, write_masks
 from gnomon.shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
 from gnomon.shadow.metadata.snapshots import (
     SNAPSHOT_NAME,
@@ -86,7 +89,6 @@ from gnomon.shadow.metadata.spec import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     MOST_FOLDERS,
-    TABLE_PREFIX,
     IndexSpec,
     KeyColumn,
     buckets_for,
@@ -110,6 +112,7 @@ __all__ = [
     "DONE",
     "ENTRIES_PER_BUCKET",
     "ID_MEMBER",
+    "MASKS_FOLDER",
     "MISSING",
     "MOST_BUCKETS",
     "MOST_FOLDERS",
@@ -122,7 +125,6 @@ __all__ = [
     "SNAPSHOT_NAME",
     "SPEC_PATH",
     "STAGING_FOLDER",
-    "TABLE_PREFIX",
     "VALUES",
     "VOID",
     "Append",
@@ -135,6 +137,9 @@ __all__ = [
     "KeyColumn",
     "Listing",
     "Liveness",
+    "Mask",
+    "Masks",
+    "MasksRef",
     "NamedFiles",
     "PageMapsEntry",
     "Proofs",
@@ -165,6 +170,8 @@ __all__ = [
     "is_better_flat",
     "manifest_path",
     "mark_path",
+    "masks_of",
+    "masks_path",
     "newest_good_view",
     "newest_snapshot",
     "newest_view",
@@ -175,6 +182,7 @@ __all__ = [
     "read_append",
     "read_back",
     "read_batch",
+    "read_masks",
     "read_newest",
     "read_origin",
     "read_segment",
@@ -194,5 +202,6 @@ __all__ = [
     "utc_now",
     "within",
     "without_vanished",
+    "write_masks",
     "write_segment",
 ]

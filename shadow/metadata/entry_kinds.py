@@ -60,6 +60,10 @@ class PointerEntries:
         """The paths of the source files of n entries, as n texts. `columns` ends with the value columns."""
         return columns[-POINTER_LENGTH]
 
+    def offsets(self, columns: Sequence[pa.Array]) -> pa.Array | None:
+        """The offsets of the pointers of n entries, as n integers. `columns` ends with the value columns."""
+        return columns[1 - POINTER_LENGTH]
+
     def value_bytes(self, most: int | None) -> int | None:
         """The most bytes of a key's values that a look-up keeps. None is no limit."""
         return None
@@ -94,6 +98,9 @@ class ValueEntries:
 
     def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
         return pa.repeat(segment.source_files[0].path, len(columns[0]))
+
+    def offsets(self, columns: Sequence[pa.Array]) -> pa.Array | None:
+        return None
 
     def value_bytes(self, most: int | None) -> int | None:
         return most

@@ -1,9 +1,9 @@
 """The rule that decides which entries of an index file are live. Every reader of entries calls this module, except the
 verifier, which has its own rule as a check of this one.
 
-An entry is live while its own segment still covers the source file that it names. A rewritten or deleted source file is
-dead in the segment that indexed it, and its entries are skipped. An entry of a file that the segment never covered in
-the folder of the index file is damage.
+An entry is live while its own segment still covers the source file that it names, and no mask has its row. A rewritten
+or deleted source file is dead in the segment that indexed it, and its entries are skipped. An entry of a file that the
+segment never covered in the folder of the index file is damage.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,8 @@ Flags = npt.NDArray[np.bool_]
 class NamedFiles(NamedTuple):
     """The source files that a batch of n entries names.
 
-    `files` holds each distinct file once, None for a dead one. `codes[i]` is the place in `files` of entry i."""
+    `files` holds each distinct file once, None for a dead one. `codes[i]` is the place in `files` of entry i;
+    `codes[i]` of a masked row is the last place, which holds None."""
 
     files: Sequence[SourceFileEntry | None]
     codes: Ints
@@ -50,6 +51,7 @@ class Liveness:
         self._segment = segment
         self._file = file
         self._live = segment.live
+        self._masks = segment.masks
         self._root = root
 
     def source_file(self, name: str) -> SourceFileEntry | None:
@@ -62,11 +64,26 @@ class Liveness:
             raise DamagedIndexFile(uncovered(name), f"{self._root}/{self._file.path}", 0, action=self._spec.remedy)
         return file
 
-    def source_files(self, names: pa.Array) -> NamedFiles:
-        """The live source files that n entries name, with one look-up per distinct name. Errors as in `source_file`."""
+    def is_masked(self, name: str, row: int) -> bool:
+        """Whether the table has deleted this row of a source file."""
+        mask = self._masks.get(name)
+        return mask is not None and mask.holds(row)
+
+    def source_files(self, names: pa.Array, rows: pa.Array | None) -> NamedFiles:
+        """The live source files that n entries name, with one look-up per distinct name. `rows` has the offsets of
+        their pointers; None also takes rows that the table has deleted. Errors as in `source_file`."""
         encoded = names.dictionary_encode(null_encoding="encode")
-        files = [self.source_file(name) for name in encoded.dictionary.to_pylist()]
-        return NamedFiles(files, encoded.indices.to_numpy().astype(np.int64, copy=False))
+        found = encoded.dictionary.to_pylist()
+        files = [self.source_file(name) for name in found]
+        codes = encoded.indices.to_numpy().astype(np.int64, copy=False)
+        masked = [(place, self._masks[name]) for place, name in enumerate(found) if name in self._masks]
+        if rows is None or not masked:
+            return NamedFiles(files, codes)
+        numbers, codes = rows.to_numpy(), codes.copy()
+        for place, mask in masked:
+            entries = np.flatnonzero(codes == place)
+            codes[entries[mask.holds_each(numbers[entries])]] = len(files)
+        return NamedFiles([*files, None], codes)
 
 
 def uncovered(name: str) -> str:

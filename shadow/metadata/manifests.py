@@ -18,6 +18,7 @@ from fastavro.schema import SchemaParseException
 from gnomon.base.actions import Action
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.metadata.masks import Masks
 from gnomon.shadow.storage import FileInfo, Storage
 
 SEGMENT_FOLDER = "_shadow/segments"
@@ -123,12 +124,14 @@ _SCHEMA = fastavro.parse_schema(
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as a snapshot has it: `dead` holds the ordinals of the source files that are dead in that snapshot."""
+    """A segment as a snapshot has it: `dead` holds the ordinals of the source files that are dead in that snapshot,
+    `masks` the deleted rows of live ones."""
 
     id: str
     index_files: tuple[IndexFileEntry, ...]
     source_files: tuple[SourceFileEntry, ...]
     dead: frozenset[int] = field(default=frozenset())
+    masks: Masks = field(default_factory=dict, compare=False)
 
     @cached_property
     def by_bucket(self) -> dict[tuple[str, int], IndexFileEntry]:
@@ -170,13 +173,18 @@ class SegmentFile(NamedTuple):
     file: IndexFileEntry
 
 
-def rows_by_partition(segments: Iterable[Segment]) -> dict[str, int]:
+def rows_by_partition(segments: Iterable[Segment], masks: Masks) -> dict[str, int]:
     """The number of live rows by partition, ordered. Partitions whose live files have no rows have 0."""
     rows: Counter[str] = Counter()
     for segment in segments:
-        for file in segment.live.values():
-            rows[file.partition] += file.rows
+        for path, file in segment.live.items():
+            rows[file.partition] += file.rows - (masks[path].rows if path in masks else 0)
     return dict(sorted(rows.items()))
+
+
+def masks_of(segments: Iterable[Segment]) -> Masks:
+    """The masks of the segments of a snapshot, which all have the same."""
+    return next((segment.masks for segment in segments), {})
 
 
 @dataclass(frozen=True)

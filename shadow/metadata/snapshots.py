@@ -11,8 +11,10 @@ from gnomon.base.actions import Action
 from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.manifests import Segment, SegmentRef, read_segment
+from gnomon.shadow.metadata.masks import MasksRef, read_masks
 from gnomon.shadow.metadata.spec import IndexSpec, parse_spec
 from gnomon.shadow.storage import FileInfo, Storage
+from gnomon.shadow.tables import TableVersion
 
 SNAPSHOT_FOLDER = "_shadow/snapshots"
 SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
@@ -24,7 +26,8 @@ class Snapshot:
     from the snapshot before. `partitions` maps a partition folder ("" where there are none) to its live rows; `columns`
     maps the source's columns to their Arrow types, in order. `batch` is the id of an append. A program recognises its
     own commit by `commit_id`, which is unique; `parent_id` is the `commit_id` of the snapshot before. `folders` are the
-    folders of a catalog table's partitions, as the build found them in the catalog."""
+    folders of a catalog table's partitions, as the build found them in the catalog. `table` is the version of a lake
+    table that the snapshot covers, and `masks` names the file with the rows that the table has deleted."""
 
     number: int
     operation: str
@@ -38,6 +41,8 @@ class Snapshot:
     parent_id: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     folders: dict[str, str] | None = None
+    table: TableVersion | None = None
+    masks: MasksRef | None = None
 
     @property
     def rows(self) -> int:
@@ -60,7 +65,9 @@ class Snapshot:
             "partitions": self.partitions,
             "columns": self.columns,
         }
-        return content if self.folders is None else {**content, "folders": self.folders}
+        content |= {} if self.folders is None else {"folders": self.folders}
+        content |= {} if self.table is None else {"table": self.table._asdict()}
+        return content | ({} if self.masks is None else {"masks": self.masks._asdict()})
 
 
 def snapshot_path(number: int) -> str:
@@ -112,6 +119,8 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
             parent_id=content["parent_id"],
             counts=content["counts"],
             folders=_folders(content),
+            table=_table(content),
+            masks=_masks(content),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedMetadata(f"not a snapshot ({error!r})", where, 0, action=Action.BUILD_FULL) from None
@@ -120,6 +129,16 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
 def _folders(content: Mapping[str, Any]) -> dict[str, str] | None:
     folders = content.get("folders")
     return None if folders is None else {partition: str(folder) for partition, folder in folders.items()}
+
+
+def _table(content: Mapping[str, Any]) -> TableVersion | None:
+    table = content.get("table")
+    return None if table is None else TableVersion(table["uuid"], table["version"], table["metadata"])
+
+
+def _masks(content: Mapping[str, Any]) -> MasksRef | None:
+    masks = content.get("masks")
+    return None if masks is None else MasksRef(masks["id"], masks["size"], masks["crc32"], masks["rows"])
 
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:
@@ -138,10 +157,12 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
 def read_segments(
     storage: Storage, snapshot: Snapshot, known: Mapping[str, Segment] | None = None
 ) -> tuple[Segment, ...]:
-    """The segments of a snapshot. Known ones are not read. DamagedMetadata as in `read_segment`."""
+    """The segments of a snapshot, with its masks. Known ones are not read. DamagedMetadata as in `read_segment` and
+    `read_masks`."""
     known = known or {}
+    masks = read_masks(storage, snapshot.masks)
     return tuple(
-        replace(known[ref.id], dead=frozenset(ref.dead)) if ref.id in known else read_segment(storage, ref)
+        replace(known[ref.id] if ref.id in known else read_segment(storage, ref), dead=frozenset(ref.dead), masks=masks)
         for ref in snapshot.segments
     )
 

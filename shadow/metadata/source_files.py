@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
-from gnomon.shadow.metadata.spec import TABLE_PREFIX, IndexSpec
+from gnomon.shadow.metadata.spec import IndexSpec
 from gnomon.shadow.storage import (
     FileInfo,
     Place,
@@ -27,8 +27,11 @@ from gnomon.shadow.storage import (
 )
 from gnomon.shadow.tables import (
     HIDDEN_FOLDERS,
+    LakeSource,
     LakeTable,
     Table,
+    TableVersion,
+    is_lake,
     partition_columns,
     partition_of,
     table_among,
@@ -49,11 +52,15 @@ class Listing(NamedTuple):
 @dataclass(frozen=True)
 class SourceRoot:
     """The place of a source: a root folder, or one file in a folder (then without partition columns), or the folders of
-    a table of Spark's catalog, below its root or elsewhere."""
+    a table of Spark's catalog, below its root or elsewhere, or the files of a lake table."""
 
     storage: Readable
     single_file: str | None = None
-    table: Table | None = None
+    table: Table | LakeSource | None = None
+
+    def now(self) -> "SourceRoot":
+        """The source, with the metadata of a lake table read again."""
+        return replace(self, table=self.table.now()) if isinstance(self.table, LakeSource) else self
 
     def list(self) -> list[FileInfo]:
         """The current data files, ordered by path. Empty files do not count, as in engines. SourceNotFound when there
@@ -63,6 +70,8 @@ class SourceRoot:
     def listing(self) -> Listing:
         """The current data files, and the table that they belong to. Errors as in `list`."""
         files, metadata = self._list()
+        if isinstance(self.table, LakeSource):
+            return Listing(files, None)
         paths = [info.path for info in (*files, *metadata) if not is_absolute(info.path)]
         return Listing(files, table_among(self.storage.root, paths) or self.lake_table_around())
 
@@ -117,7 +126,7 @@ class SourceRoot:
     @property
     def name(self) -> str:
         """The name by which `build` accepts the source."""
-        return f"{TABLE_PREFIX}{self.table.name}" if self.table is not None else self.location
+        return self.table.source_name if self.table is not None else self.location
 
 
 def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], list[FileInfo]]:
@@ -155,11 +164,15 @@ def source_root(location: Place) -> SourceRoot:
     return SourceRoot(source_storage(above), name)
 
 
-def source_of(spec: IndexSpec, folders: Mapping[str, str] | None = None) -> SourceRoot:
+def source_of(
+    spec: IndexSpec, folders: Mapping[str, str] | None = None, version: TableVersion | None = None
+) -> SourceRoot:
     """The source of an index, which is not contacted yet: a look-up may never read it. `folders` are the known folders
-    of a catalog table's partitions; without them the source cannot be listed. UsageError for a key-value folder, which
-    has no source."""
+    of a catalog table's partitions; without them the source cannot be listed. `version` is the version of a lake table,
+    None for the newest. UsageError for a key-value folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
+    if is_lake(spec.table):
+        return SourceRoot(source_storage(spec.source), table=LakeSource(spec.table, version))
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
         return SourceRoot(source_storage(spec.source), table=known)
@@ -173,7 +186,7 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
     """Raise UsageError where the files of an index, or another output, would become files of the source."""
     if root.single_file is not None:
         return
-    elsewhere = root.table.elsewhere if root.table is not None else ()
+    elsewhere = root.table.elsewhere if isinstance(root.table, Table) else ()
     for place in (root.storage.root, *elsewhere):
         try:
             below = PurePosixPath(_real(index.root)).relative_to(_real(place))
@@ -196,13 +209,15 @@ def _real(root: str) -> str:
 class Diff:
     """The difference between the source's files and a snapshot. A build indexes `new` and `changed` files. `dead` has,
     for each segment, the ordinals of all its dead files: changed, vanished, or dead before. `lake_table` is the table
-    of the source's files, if the listing looked for one."""
+    of the source's files, if the listing looked for one. `newer` is the version of a lake table, where the snapshot
+    covers another one."""
 
     new: tuple[FileInfo, ...]
     changed: tuple[FileInfo, ...]
     vanished: tuple[str, ...]
     dead: dict[str, frozenset[int]]
     lake_table: LakeTable | None = None
+    newer: TableVersion | None = None
 
     @property
     def to_index(self) -> tuple[FileInfo, ...]:
@@ -210,7 +225,7 @@ class Diff:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.new or self.changed or self.vanished)
+        return not (self.new or self.changed or self.vanished or self.newer)
 
 
 def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
@@ -282,7 +297,10 @@ def digest_and_rows(
 
 
 def diff(
-    files: Iterable[FileInfo], segments: Iterable[Segment], table: Table | None = None, proofs: Proofs | None = None
+    files: Iterable[FileInfo],
+    segments: Iterable[Segment],
+    table: Table | LakeSource | None = None,
+    proofs: Proofs | None = None,
 ) -> Diff:
     """Compare a listing with the covered files, by path and fingerprint; with `proofs` also by ctime; for a `table`
     also by partition, since the catalog may give a folder to another one."""

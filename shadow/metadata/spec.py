@@ -20,6 +20,7 @@ from gnomon.shadow.metadata.entry_kinds import (
     PointerEntries,
     ValueEntries,
 )
+from gnomon.shadow.tables import TABLE_PREFIX, is_lake
 from gnomon.sources import DECLARED
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
@@ -27,7 +28,6 @@ HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # in the largest partition (flat: in all), to choose a bucket count that is not given
 MOST_FOLDERS = 32  # with more partitions, a first build lays the index out flat by default
-TABLE_PREFIX = "table:"  # marks a source that is a table of Spark's catalog
 
 
 def schema_option(table: str, schema: str) -> dict[str, str]:
@@ -63,7 +63,8 @@ class IndexSpec:
 
     For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
     `partition_types` the types of the partition columns, in order, and `schema` its other columns as it declares them
-    now. For other sources `table` and `partition_types` are empty: partition values are text."""
+    now. For a lake table, `table` is the name by which `build` accepts it ("delta:/path"), and `schema` names its
+    columns in the files, too. For other sources `table` and `partition_types` are empty: partition values are text."""
 
     source: str
     single_file: bool
@@ -102,6 +103,8 @@ class IndexSpec:
     @property
     def source_name(self) -> str:
         """The name by which `build` accepts the source."""
+        if is_lake(self.table):
+            return self.table
         return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
 
     @property

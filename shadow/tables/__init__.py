@@ -3,9 +3,14 @@
 - `partitions`     Hive-style partition folders
 - `catalog_table`  the partitions of a table of Spark's catalog
 - `lake_tables`    folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
+- `lake_source`    a version of a Delta or Iceberg table: its live files and deleted rows
+- `delta`          Delta Lake tables, with deltalake (extra `delta`)
+- `iceberg`        Iceberg tables, with pyiceberg (extra `iceberg`)
+- `iceberg_io`     Iceberg's files on the stores of Gnomon
 """
 
-from gnomon.shadow.tables.catalog_table import Table
+from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
+from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake, lake_source
 from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
@@ -28,14 +33,19 @@ from gnomon.shadow.tables.partitions import (
 __all__ = [
     "HIDDEN_FOLDERS",
     "NULL_VALUE",
+    "TABLE_PREFIX",
     "TEXT",
+    "LakeSource",
     "LakeTable",
     "Table",
+    "TableVersion",
     "as_partition_value",
     "asked_values",
     "base_of",
     "check_plain_files",
     "check_where",
+    "is_lake",
+    "lake_source",
     "matches",
     "partition_array",
     "partition_columns",

@@ -13,6 +13,7 @@ from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
 
 LISTED_AT_ONCE = 16  # folders
+TABLE_PREFIX = "table:"  # marks a source that is a table of Spark's catalog
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Table:
     columns: str
     format: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source_name(self) -> str:
+        """The name by which `build` accepts the table."""
+        return f"{TABLE_PREFIX}{self.name}"
 
     @property
     def elsewhere(self) -> list[str]:

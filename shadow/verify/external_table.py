@@ -1,11 +1,11 @@
 """The differences between the snapshot and an engine's view of the index folder as a plain table.
 
-Both are equal when the snapshot needs every file that engines see, and no file has an entry whose source file is dead:
-after a first build, and after compact and vacuum."""
+Both are equal when the snapshot needs every file that engines see, and no file has an entry whose source file is dead
+or whose row is masked: after a first build, and after compact and vacuum."""
 
 from dataclasses import dataclass
 
-from gnomon.shadow.metadata import View
+from gnomon.shadow.metadata import View, masks_of
 from gnomon.shadow.storage import FileInfo, Storage
 
 
@@ -32,7 +32,7 @@ def plain_table(storage: Storage, view: View) -> PlainTable:
     """List the folder as engines do, and compare."""
     needed = {file.path for segment in view.segments for file in segment.by_bucket.values()}
     extra = tuple(info for info in storage.list() if info.path not in needed)
-    dead = 0
+    dead = sum(mask.rows for mask in masks_of(view.segments).values())
     for segment in view.segments:
         folders = {view.spec.folder_of(file.partition) for file in segment.live.values()}
         gone = [file for i, file in enumerate(segment.source_files) if i in segment.dead]

@@ -3,6 +3,7 @@
 A build checks a sample before its commit. `verify` checks all files of a snapshot, and reports every fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gnomon.base.actions import Action
 from gnomon.btree import BTreeReader, DamagedIndexFile, bucket_of
@@ -15,13 +16,18 @@ from gnomon.shadow.metadata import (
     SPEC_PATH,
     IndexFileEntry,
     IndexSpec,
+    Mask,
+    Masks,
     Proofs,
+    Snapshot,
     SourceFileEntry,
     SourceRoot,
     View,
     diff,
     manifest_path,
+    masks_of,
     newest_snapshot,
+    read_masks,
     read_segment,
     read_snapshot,
     read_spec,
@@ -30,6 +36,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.storage import Readable, Storage, join
+from gnomon.shadow.tables import LakeSource
 from gnomon.shadow.verify.append_checks import check_appends
 from gnomon.shadow.verify.external_table import plain_table
 from gnomon.shadow.verify.index_files import FAILURES, FolderProof
@@ -190,25 +197,38 @@ def _open(storage: Storage, number: int | None, report: Report) -> View | None:
                 Action.BUILD_SPEC,
             )
         )
-    segments = []
+    segments, masks = [], _masks(storage, found, report)
     for ref in found.segments:
         try:
-            segments.append(read_segment(storage, ref))
+            segments.append(replace(read_segment(storage, ref), masks=masks))
         except FAILURES as error:
             report.add(fault_of(error, f"{storage.root}/{manifest_path(ref.id)}"))
     return View(found, tuple(segments))
 
 
+def _masks(storage: Storage, snapshot: Snapshot, report: Report) -> Masks:
+    """The masks of a snapshot; none, and a fault in the report, where they cannot be read."""
+    try:
+        masks = read_masks(storage, snapshot.masks)
+    except FAILURES as error:
+        report.add(fault_of(error, f"{storage.root}/{snapshot_path(snapshot.number)}"))
+        return {}
+    return masks
+
+
 def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | None:
     try:
-        return source_of(view.spec, view.snapshot.folders)
+        return source_of(view.spec, view.snapshot.folders, view.snapshot.table)
     except FAILURES as error:
         report.add(fault_of(error, f"{storage.root}/{snapshot_path(view.snapshot.number)}"))
         return None
 
 
 def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
-    """Compare the source's files with the covered ones. Changed and vanished files are faults, and returned."""
+    """Compare the source's files with the covered ones. Changed and vanished files are faults, and returned. A lake
+    table is compared at the version that the snapshot covers, with its deleted rows."""
+    if isinstance(root.table, LakeSource):
+        return _check_version(root.table, view, report)
     try:
         files, lake_table = root.listing()
         proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
@@ -226,3 +246,32 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     for path in difference.vanished:
         report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed", Action.BUILD_AGAIN))
     return {info.path for info in difference.changed}.union(difference.vanished)
+
+
+def _check_version(table: LakeSource, view: View, report: Report) -> set[str]:
+    """Compare the files and deleted rows of a lake table with the covered ones. Returns the files that differ."""
+    try:
+        known, files = table.content, {info.path: info.size for info in table.list("")}
+        deleted = {path: Mask.of(rows) for path, rows in known.deleted().items()}
+    except FAILURES as error:
+        report.add(fault_of(error, view.spec.source))
+        return set()
+    covered, masks = view.covered, masks_of(view.segments)
+    for path, mask in masks.items():
+        if path in covered:
+            mask.check(path, covered[path].rows)
+    what = f"version {known.version.version} of the table"
+    wrong: dict[str, str] = {}
+    for path in files.keys() - covered.keys():
+        wrong[path] = f"live in {what}, and not covered"
+    for path in covered.keys() - files.keys():
+        wrong[path] = f"covered, and not live in {what}"
+    for path, file in covered.items():
+        if path in files and (files[path], table.partition_of(path)) != (file.size, file.partition):
+            wrong[path] = f"of other bytes or another partition in {what}"
+    for path in deleted.keys() | masks.keys():
+        if deleted.get(path) != masks.get(path):
+            wrong.setdefault(path, f"other rows of it are deleted in {what} than the index masks")
+    for path, why in sorted(wrong.items()):
+        report.add(Fault(join(view.spec.source, path), None, why, Action.BUILD_FULL))
+    return set(wrong)

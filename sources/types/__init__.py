@@ -2,6 +2,7 @@
 
 - `ddl`            Spark's DDL to an Arrow schema, and back
 - `arrays`         kinds of types, arrays compared exactly, numpy integers as arrays
+- `field_ids`      which field of a file is a field of a table
 - `exact_cast`     which type holds the values of another, and casts that keep each value exactly
 - `column_plan`    the columns of a file that is written like another one of its source
 - `text_values`    text to values of a type
@@ -14,6 +15,7 @@ from gnomon.sources.types.arrays import first_difference, int32s, int64s, is_lis
 from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
 from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
 from gnomon.sources.types.exact_cast import SAFE_CAST, SAME_KIND, WIDENED, Unfit, can_hold, conform, fit
+from gnomon.sources.types.field_ids import FIELD_ID, lacks_names, matching, record_of
 from gnomon.sources.types.json_schema import (
     DIGITS_LIMIT,
     LONGS,
@@ -34,6 +36,7 @@ from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, conv
 __all__ = [
     "COMMENT",
     "DIGITS_LIMIT",
+    "FIELD_ID",
     "LONGS",
     "NOTHING",
     "NOT_JSON",
@@ -65,11 +68,14 @@ __all__ = [
     "int32s",
     "int64s",
     "is_list",
+    "lacks_names",
     "leaves",
+    "matching",
     "merge_schemas",
     "one_value",
     "parse_ddl",
     "plan_columns",
+    "record_of",
     "schema_of",
     "seen_in",
     "texts_of",

@@ -36,6 +36,7 @@ from gnomon.sources.types.arrays import (
     nulls,
     plain,
 )
+from gnomon.sources.types.field_ids import has_records, matching
 
 Places = npt.NDArray[np.int64]
 MOST_ITEMS = 2**31 - 1  # in all lists of an array together
@@ -71,7 +72,7 @@ def can_hold(found: pa.DataType, wanted: pa.DataType, rules: Rules, nested: bool
     """Whether `wanted` holds values of `found`, by a set of rules. The cast may still refuse single values."""
     if rules.unwrap:
         found, wanted = rules.plain(found), rules.plain(wanted)
-    if rules.equal_types and found == wanted:
+    if rules.equal_types and found == wanted and not has_records(wanted):
         return True
     if is_list(found):
         return is_list(wanted) and can_hold(found.value_type, wanted.value_type, rules, True)
@@ -135,11 +136,12 @@ def _to(*kinds: IsKind) -> Holds:
 
 
 def _fields_by_letters(found: pa.StructType, wanted: pa.StructType) -> Pairs | None:
-    """Pairs of fields whose names match without regard to case; None where two match the same name."""
-    pairs = _pairs(found, wanted)
-    if any(len(alike) > 1 for _, alike in pairs):
+    """Pairs of matching fields; None where two match the same one."""
+    fields = list(found)
+    pairs = matching(fields, wanted)
+    if any(len(places) > 1 for _, places in pairs):
         return None
-    return ((one.type, field.type) for field, alike in pairs for one in alike)
+    return ((fields[place].type, field.type) for field, places in pairs for place in places)
 
 
 def _fields_in_order(found: pa.StructType, wanted: pa.StructType) -> Pairs | None:
@@ -211,7 +213,7 @@ SAFE_CAST = Rules(
 
 def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Cast a column to a type that holds it by WIDENED. Raises Unfit for a value that the type does not hold."""
-    if array.type == wanted:
+    if array.type == wanted and not has_records(wanted):
         return array
     if types.is_null(array.type):
         return pa.nulls(len(array), wanted)
@@ -280,21 +282,14 @@ def _offsets(places: Places) -> pa.Array:
 
 
 def _records(array: pa.StructArray, wanted: pa.StructType) -> pa.Array:
-    columns = []
-    for field, found in _pairs(array.type, wanted):
-        place = [array.type.field(i) for i in range(array.type.num_fields)].index(found[0]) if found else -1
-        columns.append(conform(array.field(place), field.type) if found else pa.nulls(len(array), field.type))
+    pairs = matching(list(array.type), wanted)
+    columns = [
+        conform(array.field(places[0]), field.type) if places else pa.nulls(len(array), field.type)
+        for field, places in pairs
+    ]
     if not columns:
         return array
     return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=array.is_null())
-
-
-def _pairs(found: pa.StructType, wanted: pa.StructType) -> list[tuple[pa.Field, list[pa.Field]]]:
-    """Each declared field, with the fields of the file whose names match."""
-    alike: dict[str, list[pa.Field]] = {}
-    for i in range(found.num_fields):
-        alike.setdefault(found.field(i).name.lower(), []).append(found.field(i))
-    return [(field, alike.get(field.name.lower(), [])) for field in wanted]
 
 
 def fit(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -181,7 +181,7 @@ def test_a_column_of_names_is_answered_as_each_name_is(index: Storage) -> None:
     segment = view.segments[0]
     liveness = Liveness(view.spec, segment, segment.index_files[0], index.root)
     names = [A, B, A, C, C, A]
-    found = liveness.source_files(pa.array(names))
+    found = liveness.source_files(pa.array(names), None)
     each = [liveness.source_file(name) for name in names]
     assert [found.files[code] for code in found.codes] == each
     assert found.is_live.tolist() == [file is not None for file in each] == [True, False, True, False, False, True]
@@ -191,5 +191,7 @@ def test_a_column_of_names_is_answered_as_each_name_is(index: Storage) -> None:
 def test_a_batch_without_entries_names_no_files(index: Storage) -> None:
     view = open_view(index)
     segment = view.segments[0]
-    found = Liveness(view.spec, segment, segment.index_files[0], index.root).source_files(pa.array([], pa.string()))
+    found = Liveness(view.spec, segment, segment.index_files[0], index.root).source_files(
+        pa.array([], pa.string()), None
+    )
     assert (len(found.files), len(found.codes), len(found.is_live), len(found.numbers(id))) == (0, 0, 0, 0)

@@ -1,0 +1,160 @@
+"""Masks: the rows that a lake table has deleted in its live files. Their entries stay in the index, and no reader
+answers them.
+
+A masks file, `_shadow/masks/<id>.avro`, has one record for each source file with deleted rows: its path, their number,
+and their row numbers in the file, from 0, as a 64-bit Roaring bitmap in the portable form
+(https://github.com/RoaringBitmap/RoaringFormatSpec). It never changes. A snapshot names it with its size and CRC."""
+
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+from fastavro.schema import SchemaParseException
+from pyroaring import BitMap64
+
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.storage import Storage
+
+MASKS_FOLDER = "_shadow/masks"
+MISSING = "missing, though the snapshot names it"
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Mask",
+        "namespace": "gnomon",
+        "doc": "the deleted rows of one source file",
+        "fields": [
+            {"name": "path", "type": "string"},
+            {"name": "rows", "type": "long", "doc": "how many rows are deleted"},
+            {"name": "bitmap", "type": "bytes", "doc": "their numbers: a 64-bit Roaring bitmap, portable form"},
+        ],
+    }
+)
+_UNREADABLE = (ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, SchemaParseException)
+
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Mask:
+    """The deleted rows of one source file, decoded on first use. Threads may share it."""
+
+    def __init__(self, rows: int, bitmap: bytes) -> None:
+        """`rows` is the number of deleted rows."""
+        self.rows = rows
+        self.bitmap = bitmap
+
+    @classmethod
+    def of(cls, numbers: BitMap64) -> "Mask":
+        return cls(len(numbers), numbers.serialize())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and self.bitmap == other.bitmap
+
+    def __hash__(self) -> int:
+        return hash(self.bitmap)
+
+    @cached_property
+    def _numbers(self) -> BitMap64:
+        return BitMap64.deserialize(self.bitmap)
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The numbers of the deleted rows, ascending."""
+        return np.array(self._numbers.to_array(), np.int64)
+
+    def holds(self, row: int) -> bool:
+        """Whether a row is deleted."""
+        return row in self._numbers
+
+    def holds_each(self, rows: Numbers) -> Flags:
+        """n flags: whether each of n rows is deleted."""
+        numbers = self.numbers
+        places = np.searchsorted(numbers, rows)
+        places[places == len(numbers)] = 0
+        found: Flags = numbers[places] == rows
+        return found
+
+    def check(self, where: str, rows_of_file: int) -> None:
+        """Raise DamagedMetadata unless the bitmap has the stated number of rows, all of them rows of a file of this
+        size."""
+        numbers = self._numbers
+        if len(numbers) != self.rows or not numbers or numbers.max() >= rows_of_file:
+            raise DamagedMetadata(
+                "its deleted rows are not rows of the file",
+                where,
+                action=Action.BUILD_FULL,
+                expected=f"{self.rows} of {rows_of_file} rows",
+                found=f"{len(numbers)} rows, the last is {numbers.max() if numbers else 'none'}",
+            )
+
+
+Masks = Mapping[str, Mask]  # by the path of the source file
+NO_MASKS: Masks = {}
+
+
+class MasksRef(NamedTuple):
+    """A masks file as a snapshot names it: its id, its bytes and their CRC, and the deleted rows in it."""
+
+    id: str
+    size: int
+    crc32: int
+    rows: int
+
+
+def masks_path(masks_id: str) -> str:
+    return f"{MASKS_FOLDER}/{masks_id}.avro"
+
+
+def write_masks(storage: Storage, masks_id: str, masks: Masks) -> MasksRef | None:
+    """Write the masks of a snapshot. Returns the reference for the snapshot; None where no row is masked."""
+    if not masks:
+        return None
+    out = io.BytesIO()
+    items = ({"path": path, "rows": mask.rows, "bitmap": mask.bitmap} for path, mask in sorted(masks.items()))
+    sync = zlib.crc32(masks_id.encode()).to_bytes(16, "big")  # the same bytes when put again
+    fastavro.writer(out, _SCHEMA, items, codec="deflate", sync_marker=sync)
+    data, path = out.getvalue(), masks_path(masks_id)
+    try:
+        storage.put_new(path, [data])
+    except AlreadyExists:  # by ourselves, if a reply was lost
+        if storage.read(path) != data:
+            raise
+    return MasksRef(masks_id, len(data), zlib.crc32(data), sum(mask.rows for mask in masks.values()))
+
+
+def read_masks(storage: Storage, ref: MasksRef | None) -> Masks:
+    """The masks of a snapshot. DamagedMetadata where the file is missing or has another size or CRC."""
+    if ref is None:
+        return NO_MASKS
+    path = masks_path(ref.id)
+    where = f"{storage.root}/{path}"
+    try:
+        data = storage.read(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise DamagedMetadata(MISSING, where, action=Action.BUILD_FULL) from None
+    if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
+        raise DamagedMetadata(
+            "",
+            where,
+            min(len(data), ref.size) if len(data) != ref.size else 0,
+            action=Action.BUILD_FULL,
+            expected=f"{ref.size} bytes with CRC {ref.crc32:08x}",
+            found=f"{len(data)} with {zlib.crc32(data):08x}",
+        )
+    try:
+        records: Iterator[dict[str, Any]] = iter(list(fastavro.reader(io.BytesIO(data))))
+        return {record["path"]: Mask(record["rows"], record["bitmap"]) for record in records}
+    except _UNREADABLE as error:
+        raise DamagedMetadata(f"not a masks file ({error!r})", where, 0, action=Action.BUILD_FULL) from None
+
+
+def masked_rows(masks: Masks, paths: Iterable[str]) -> int:
+    """The number of deleted rows in some files."""
+    return sum(masks[path].rows for path in paths if path in masks)

@@ -1,0 +1,160 @@
+"""Delta Lake tables, read by deltalake: the live files of a version, and the deletion vectors of its files."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyroaring import BitMap64
+
+from gnomon.btree.key_types import is_key_type, key_type
+from gnomon.btree.keys import stored_values
+from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage import below, is_absolute, storage_at
+from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
+
+MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
+SIMPLE = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def read_content(place: str, version: TableVersion | None) -> LakeContent:
+    """The table at a path or URL, at a version, or the newest."""
+    root, name = storage_at(place).root, f"delta:{place}"
+    wanted = version.version if version is not None else ""
+    if wanted and not wanted.isdecimal():
+        raise UsageError("table version", name, expected="a number", found=repr(wanted))
+    with _errors(name):
+        table = DeltaTable(root, version=int(wanted) if wanted else None)
+        metadata = table.metadata()
+        adds = pa.table(table.get_add_actions(flatten=True))
+    mode = metadata.configuration.get(f"{MAPPING}mode", "none")
+    fields = json.loads(table.schema().to_json())["fields"]
+    partitions = list(metadata.partition_columns)
+    types = {field["name"]: _partition_type(name, field) for field in fields if field["name"] in partitions}
+    in_files = [_field(name, field, mode) for field in fields if field["name"] not in partitions]
+    return LakeContent(
+        TableVersion(str(metadata.id), str(table.version())),
+        f"delta:{root}",
+        root,
+        _files(root, adds, {column: types[column] for column in partitions}),
+        {column: types[column] for column in partitions},
+        ddl_of(in_files, name),
+        partial(_deleted, table, root),
+    )
+
+
+def newest_version(place: str, known: TableVersion) -> TableVersion:
+    """The newest version, by a read of the log's end."""
+    with _errors(f"delta:{place}"):
+        table = DeltaTable(storage_at(place).root, without_files=True)
+        return TableVersion(str(table.metadata().id), str(table.version()))
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    """Raise the errors of deltalake as those of a source."""
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise SourceNotFound(
+            f"no Delta table there ({_line(error)})", name, expected="a folder with _delta_log"
+        ) from None
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"its log cannot be read ({_line(error)})", name) from None
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, LakeFile]:
+    paths = [_path(root, path) for path in adds.column("path").to_pylist()]
+    folders: Sequence[str] = [""] * len(paths)
+    if types:
+        texts = [_texts(adds.column(f"partition.{name}"), kind) for name, kind in types.items()]
+        folders = [folders_of(dict(zip(types, values, strict=True))) for values in zip(*texts, strict=True)]
+    sizes = adds.column("size_bytes").to_pylist()
+    return {path: LakeFile(size, folder) for path, size, folder in zip(paths, sizes, folders, strict=True)}
+
+
+def _path(root: str, path: str) -> str:
+    """The path of a data file below the root, or a whole location: of a shallow clone's files."""
+    path = unquote(path)
+    return below(root, storage_at(path).root) if is_absolute(path) or path.startswith("file:") else path
+
+
+def _texts(column: pa.ChunkedArray, kind: str) -> list[object]:
+    """The values of a partition column, in the text form of its type; null as None."""
+    one = key_type(kind)
+    array = column.combine_chunks().cast(one.arrow)
+    return [None if value is None else one.to_json(value) for value in stored_values(array, kind)]
+
+
+def _partition_type(name: str, field: Mapping[str, Any]) -> str:
+    kind = _type(name, field["name"], field["type"], "none")
+    found = ddl_of([pa.field("a", kind)], name).removeprefix("a ")
+    if not is_key_type(found) or found == "binary":
+        raise UsageError(f"a partition column of type {found} ({field['name']}) is not read", name)
+    return found
+
+
+def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
+    """A column in the files: by its field id or its physical name, where the table maps columns."""
+    known = field.get("metadata", {})
+    kind = _type(name, field["name"], field["type"], mode)
+    if mode == "id":
+        return field_of(field["name"], kind, int(known[f"{MAPPING}id"]), ())
+    if mode == "name":
+        return field_of(field["name"], kind, None, (known[f"{MAPPING}physicalName"],))
+    return pa.field(field["name"], kind)
+
+
+def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
+    if isinstance(kind, str):
+        if kind in SIMPLE:
+            return SIMPLE[kind]
+        if kind.startswith("decimal("):
+            precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+            return pa.decimal128(precision, scale)
+    elif kind["type"] == "struct":
+        return pa.struct([_field(name, field, mode) for field in kind["fields"]])
+    elif kind["type"] == "array":
+        return pa.list_(_type(name, column, kind["elementType"], mode))
+    elif kind["type"] == "map":
+        parts = (_type(name, column, kind[part], mode) for part in ("keyType", "valueType"))
+        return pa.map_(*parts)
+    shown = kind if isinstance(kind, str) else kind.get("type")
+    raise UsageError(f"column {column} of type {shown} is not read", name)
+
+
+def _deleted(table: DeltaTable, root: str) -> dict[str, BitMap64]:
+    """The deleted rows of each file that has a deletion vector."""
+    found: dict[str, BitMap64] = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        paths, kept = batch.column("filepath").to_pylist(), batch.column("selection_vector")
+        for i, path in enumerate(paths):
+            flags = kept[i].values  # n flags, one for each of the first n rows of the file
+            numbers = np.flatnonzero(~pc.fill_null(flags, True).to_numpy(zero_copy_only=False))
+            if len(numbers):
+                found[_path(root, path)] = BitMap64(numbers.astype(np.uint64))
+    return found

@@ -1,0 +1,182 @@
+"""A lake table (Delta, Iceberg) as a source: at one version, its live files, their partitions, its columns and the rows
+that it has deleted. Its metadata says so, and not its folder: nothing is listed."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, cast
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.storage import ANY_TIME, FileInfo, is_absolute
+from gnomon.shadow.tables.partitions import partition_folders
+from gnomon.sources import OptionError
+from gnomon.sources.types import COMMENT, to_ddl
+
+# The name of a format in a source's name: its module, imported on first use, and the package that it needs.
+LAKE_FORMATS = {
+    "delta": ("gnomon.shadow.tables.delta", "deltalake", "delta"),
+    "iceberg": ("gnomon.shadow.tables.iceberg", "pyiceberg", "iceberg"),
+}
+NOT_READ = {
+    "hudi": "Hudi's Python client estimates the rows of files and cannot read its logs by row, so that no index of it "
+    "could be proven whole; build the index of a plain copy, or of a Delta or Iceberg table",
+}
+
+
+class LakeFile(NamedTuple):
+    """A live data file: its bytes, and its partition as folder names ("" where the table has no partition columns)."""
+
+    size: int
+    partition: str
+
+
+class TableVersion(NamedTuple):
+    """A version of a lake table. `version` is the number of a Delta version or the id of an Iceberg snapshot ("" of a
+    table without one), `metadata` the path of Iceberg's metadata file."""
+
+    uuid: str
+    version: str
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class LakeContent:
+    """What a lake table holds at a version. `name` is the one on record, `root` the folder
+    below which files have relative paths. `types` has its
+    partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
+    numbers that are deleted in each file, by path."""
+
+    version: TableVersion
+    name: str
+    root: str
+    files: Mapping[str, LakeFile]
+    types: Mapping[str, str]
+    columns: str
+    deleted: Callable[[], Mapping[str, BitMap64]]
+
+
+@dataclass(frozen=True)
+class LakeSource:
+    """A lake table as the source of an index. `name` is the one by which `build` accepts it. `version` chooses an older
+    version of the table, or, for a table whose newest version cannot be found, the one on record."""
+
+    name: str
+    version: TableVersion | None = None
+    format: str = "parquet"
+
+    @cached_property
+    def content(self) -> LakeContent:
+        """The table, read once. SourceNotFound where there is none, UsageError for one that is not read, StorageError
+        where its metadata cannot be read."""
+        return _format(self.name).read_content(_place(self.name), self.version)
+
+    def now(self) -> "LakeSource":
+        """The table, to be read again."""
+        return replace(self)
+
+    def newest(self, known: TableVersion) -> TableVersion:
+        """The newest version of the table, by one small read. `known` is the version on record. Errors as in
+        `content`."""
+        return _format(self.name).newest_version(_place(self.name), known)
+
+    @property
+    def source_name(self) -> str:
+        return self.name
+
+    @property
+    def location(self) -> str:
+        return self.content.root
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        return self.content.types
+
+    @property
+    def columns(self) -> str:
+        return self.content.columns
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The files that do not lie below the root."""
+        return [path for path in self.content.files if is_absolute(path)]
+
+    def partition_of(self, path: str) -> str:
+        """The partition of a live file, by the table's metadata; "" for another file."""
+        file = self.content.files.get(path)
+        return "" if file is None else file.partition
+
+    def list(self, root: str) -> list[FileInfo]:
+        """The live files, ordered by path. A table never gives the name of a data file to another one, so that no time
+        is on record."""
+        return [FileInfo(path, file.size, ANY_TIME) for path, file in sorted(self.content.files.items())]
+
+
+def is_lake(source: str) -> bool:
+    """Whether a source is the name of a lake table."""
+    return source.partition(":")[0] in {*LAKE_FORMATS, *NOT_READ} and "://" not in source.partition(":")[0]
+
+
+def lake_source(name: str, version: str = "") -> LakeSource:
+    """The lake table with a name that a user gave, read. Its own name is the one on record. `version` is the number of
+    a Delta version or the id of an Iceberg snapshot. Errors as in `LakeSource.content`."""
+    found = LakeSource(name, TableVersion("", version) if version else None)
+    named = replace(found, name=found.content.name)
+    named.__dict__["content"] = found.content  # the cached property: the table is read once
+    return named
+
+
+class _Format(Protocol):
+    """The module of a format."""
+
+    def read_content(self, place: str, version: TableVersion | None) -> LakeContent: ...
+
+    def newest_version(self, place: str, known: TableVersion) -> TableVersion: ...
+
+
+def _place(name: str) -> str:
+    return name.partition(":")[2]
+
+
+def _format(name: str) -> _Format:
+    kind = name.partition(":")[0]
+    if kind in NOT_READ:
+        raise UsageError(NOT_READ[kind], name)
+    module, package, extra = LAKE_FORMATS[kind]
+    try:
+        return cast(_Format, import_module(module))
+    except ImportError as error:
+        raise UsageError(
+            f"reading it needs the package {package}, which is not installed ({error}); "
+            f"run pip install 'gnomon-index[{extra}]'",
+            name,
+        ) from None
+
+
+def field_of(name: str, kind: pa.DataType, field_id: int | None, names: tuple[str, ...]) -> pa.Field:
+    """A column, or a field of a struct, that files have under a field id or under other names.
+    `gnomon.sources.types.field_ids` reads the record."""
+    record: dict[str, Any] = {} if field_id is None else {"id": field_id}
+    record |= {"names": list(names)} if names else {}
+    return pa.field(name, kind, metadata={COMMENT: json.dumps(record)} if record else None)
+
+
+def ddl_of(fields: list[pa.Field], name: str) -> str:
+    """The DDL of a table's columns. UsageError for one whose type is not read."""
+    try:
+        return to_ddl(pa.schema(fields))
+    except OptionError as error:
+        raise UsageError(str(error), name) from None
+
+
+def folders_of(values: Mapping[str, object]) -> str:
+    """The partition folders of values in their text form, None for null."""
+    return partition_folders({name: "" if value is None else str(value) for name, value in values.items()})

@@ -1,0 +1,71 @@
+"""Which field of a file is a field of a table: by the table's record of it, or by its name.
+
+A table that renames its columns records each one's field id in files, its names there, or both, as JSON in the comment
+of the DDL: `price decimal(9,2) COMMENT '{"id": 7}'`. With an id, a file whose fields have ids is matched by them, as
+Iceberg and Delta ask; another file by the names. Without a record, names match without regard to case."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import types
+
+from gnomon.sources.types.ddl import COMMENT
+
+FIELD_ID = b"PARQUET:field_id"  # key in a field's metadata, from Arrow
+
+
+class Record(NamedTuple):
+    """A table's record of a field: its field id in files, and its names in files without field ids."""
+
+    id: int | None
+    names: tuple[str, ...]
+
+
+def matching(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> list[tuple[pa.Field, list[int]]]:
+    """Each wanted field, with the places of the found fields that match it: mostly one; none where the file lacks it;
+    several where the match is ambiguous."""
+    by_letters: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
+    by_id: dict[int, list[int]] = {}
+    for place, field in enumerate(found):
+        by_letters.setdefault(field.name.lower(), []).append(place)
+        by_name.setdefault(field.name, []).append(place)
+        number = (field.metadata or {}).get(FIELD_ID)
+        if number is not None:
+            by_id.setdefault(int(number), []).append(place)
+    pairs = []
+    for field in wanted:
+        record = record_of(field)
+        if record is None:
+            places = by_letters.get(field.name.lower(), [])
+        elif record.id is not None and by_id:
+            places = by_id.get(record.id, [])
+        else:
+            places = [place for name in record.names for place in by_name.get(name, ())]
+        pairs.append((field, places))
+    return pairs
+
+
+def record_of(field: pa.Field) -> Record | None:
+    """The record of a field; None where the table has none."""
+    comment = (field.metadata or {}).get(COMMENT, b"")
+    if not comment.startswith(b"{"):
+        return None
+    content = json.loads(comment)
+    return Record(content.get("id"), tuple(content.get("names", ())))
+
+
+def has_records(kind: pa.DataType) -> bool:
+    """Whether a type has fields that a table has records of."""
+    if types.is_struct(kind):
+        return any(record_of(field) is not None or has_records(field.type) for field in kind)
+    return any(has_records(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def lacks_names(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> bool:
+    """Whether a file has no field ids, and the table records ids alone: its columns cannot be told."""
+    records = [record for record in map(record_of, wanted) if record is not None]
+    has_ids = any(FIELD_ID in (field.metadata or {}) for field in found)
+    return bool(records) and not has_ids and not any(record.names for record in records)
