@@ -13,7 +13,7 @@ from gnomon.shadow import FetchStats
 @dataclass
 class Cost:
     """Of one request, with its ids for the log. `keys` and `stats` are there once its look-up has ended; a `count` is
-    of rows."""
+    of rows. `table_version` is the version of a lake table that the answer is of."""
 
     request_id: str = ""
     trace: TraceIds | None = None
@@ -21,6 +21,7 @@ class Cost:
     keys: int = 0
     count: int | None = None
     encode_seconds: float | None = None
+    table_version: str | None = None
     errors_logged: int = 0
 
 
@@ -44,6 +45,13 @@ def note(stats: FetchStats, keys: int, count: int | None) -> None:
     cost = _running.get()
     if cost is not None:
         cost.stats, cost.keys, cost.count = stats, keys, count
+
+
+def note_version(version: str) -> None:
+    """The answer is of this version of a lake table."""
+    cost = _running.get()
+    if cost is not None:
+        cost.table_version = version
 
 
 @contextmanager

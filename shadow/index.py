@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
-from gnomon.shadow.errors import IndexFileGone
+from gnomon.shadow.errors import IndexFileGone, UsageError
 from gnomon.shadow.fetch import (
     Ahead,
     Answer,
@@ -42,6 +42,7 @@ from gnomon.shadow.metadata import (
     SegmentFile,
     View,
     open_view,
+    snapshot_of_version,
 )
 from gnomon.shadow.storage import CacheCounts, Place, Storage, is_absolute, split, storage_at
 from gnomon.shadow.tables import LakeSource
@@ -383,12 +384,18 @@ def open_index(
     filters: bool = True,
     page_maps: bool = True,
     keep_pages: bool = True,
+    table_version: str | int | None = None,
 ) -> Index:
-    """Open the index at a path or URL, at its newest snapshot or at the one asked for. `filters=False` reads no Bloom
-    filters and `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False`
-    keeps no pages, for callers that read each page of the source once.
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
+    of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
+    `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
+    for callers that read each page of the source once.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
+    if table_version is not None:
+        if snapshot is not None:
+            raise UsageError("snapshot and table_version: expected one of them")
+        snapshot = snapshot_of_version(storage, str(table_version))
     settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages)
     return Index(storage, open_view(storage, snapshot), snapshot is not None, settings)

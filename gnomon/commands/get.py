@@ -47,13 +47,16 @@ def get(
         typer.Option(help="JSON lines; CSV with a header; or an Arrow stream, with the number of each row's key."),
     ] = "jsonl",
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
+    table_version: Annotated[
+        str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the cost and the steps of each key as JSON lines on stderr.")
     ] = False,
 ) -> int:
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
     printed."""
-    opened = open_index(index, snapshot)
+    opened = open_index(index, snapshot, table_version=table_version)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
     texts = list(_texts(key or [], keys_file))

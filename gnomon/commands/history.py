@@ -37,7 +37,8 @@ def history(
 def as_text(record: Record) -> str:
     """A snapshot on one line."""
     counts = [f"{count:,} {_words(name, count)}" for name, count in record.counts.items() if count]
-    what = ", ".join([f"batch {record.batch}"] * (record.batch is not None) + counts)
+    version = [f"table version {record.table_version}"] if record.table_version is not None else []
+    what = ", ".join([f"batch {record.batch}"] * (record.batch is not None) + version + counts)
     line = (
         f"{record.snapshot:>8}  {record.committed_at:<27}  {record.operation:<9}  {record.rows:>10,}  "
         f"{record.segments:>8}  {record.buckets:>7}  {what}"

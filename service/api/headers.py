@@ -37,7 +37,7 @@ UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 
 CORS_METHODS = "GET, HEAD, POST"
 CORS_HEADERS = "Authorization, Accept, Content-Type"
-CORS_EXPOSED = "X-Request-Id"
+CORS_EXPOSED = "X-Request-Id, X-Table-Version"
 CORS_SECONDS = 600  # for which a browser remembers what it was told
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")

@@ -44,7 +44,7 @@ def _found(question: Question, wanted: Wanted, key: object) -> tuple[bytes, int]
         "key": question.shown(wanted),
         "count": found.count,
         "rows": found.rows,
-        "snapshot": question.view.snapshot.number,
+        **question.of_snapshot,
     }
     if question.options.explain:
         answer["explain"] = explanation(question, wanted, found.files)
@@ -122,7 +122,7 @@ class Batch:
         question.bytes = self._bytes
         end = b""
         if self.is_whole:
-            members: dict[str, Any] = {"snapshot": question.view.snapshot.number}
+            members: dict[str, Any] = question.of_snapshot
             if self._options.explain:
                 members["explain"] = explanation(question)
             end = b"], " + encode(members)[1:]

@@ -59,6 +59,11 @@ class Explain(BaseModel):
     files: list[str] | None = Field(default=None, description="in JSON: the source file of each row")
 
 
+TABLE_VERSION = Field(
+    default=None, description="of the index of a Delta or Iceberg table: the version of the table that was asked"
+)
+
+
 class RowsAnswer(BaseModel):
     """All rows of one key. `count` is of all matches, also under `_limit`."""
 
@@ -66,6 +71,7 @@ class RowsAnswer(BaseModel):
     count: int
     rows: list[dict[str, Any]]
     snapshot: int
+    table_version: str | None = TABLE_VERSION
     explain: Explain | None = None
 
 
@@ -98,6 +104,7 @@ class Problem(BaseModel):
     expected: str = Field(default="", description="of a key of the wrong type: the type")
     key: dict[str, Any] = Field(default={}, description="the key that was not found")
     snapshot: int = Field(default=0, description="the snapshot that was asked")
+    table_version: str | None = TABLE_VERSION
     covered: Covered = Field(default=Covered(rows=0, source_files=0), description="what that snapshot covers")
     asked: Asked | None = Field(default=None, description="which part of it was asked, where `_where=` narrowed it")
     key_number: int = Field(default=0, description="of a batch in Arrow: the place of the key that fails, from 0")
@@ -127,6 +134,7 @@ class BatchAnswer(BaseModel):
 
     results: list[BatchResult]
     snapshot: int
+    table_version: str | None = TABLE_VERSION
     explain: Explain | None = None
 
 
@@ -147,6 +155,9 @@ class CoverageCounts(BaseModel):
         description="the table format that the source's files belong to, as `Delta Lake table`: rows that the table "
         "deleted or replaced are answered"
     )
+    newer: str | None = Field(
+        description="the newest version of the lake table, where the snapshot covers an older one"
+    )
     age_seconds: float
 
 
@@ -155,6 +166,7 @@ class IndexReadiness(BaseModel):
 
     open: bool
     snapshot: int | None
+    table_version: str | None = Field(description="the version of the lake table that the snapshot covers")
     rows: int | None
     source_files: int | None
     refused: str | None = Field(description="why the newest snapshot is not the one served")

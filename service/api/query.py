@@ -45,6 +45,9 @@ class Question:
         self.index = served.at(options.snapshot) if options.snapshot is not None else served.index.here()
         self.view = self.index.view
         self.spec = self.view.spec
+        self.table_version = None if self.view.snapshot.table is None else self.view.snapshot.table.version
+        if self.table_version is not None:
+            costs.note_version(self.table_version)
         self.stats = FetchStats()
         self.may_move = may_move and options.snapshot is None
         self.columns = self._columns(options.columns)
@@ -101,6 +104,12 @@ class Question:
             self.served.answers.put(asked, KeptAnswer(body, count, dict(self.stats.source.opened)))
         return body
 
+    @property
+    def of_snapshot(self) -> dict[str, Any]:
+        """The members of an answer that say of which snapshot it is, and of which version of a lake table."""
+        version = {} if self.table_version is None else {"table_version": self.table_version}
+        return {"snapshot": self.view.snapshot.number, **version}
+
     def trace(self) -> None:
         """Note each step from here on, if the answer is to explain itself."""
         if self.options.explain:
@@ -133,7 +142,7 @@ class Question:
         """What is answered where no row has the key: what the snapshot covers, and which part of it was asked."""
         snapshot, files = self.view.snapshot, self.view.source_files
         told = {"rows": snapshot.rows, "source_files": files}
-        members = {"key": self.shown(key), "snapshot": snapshot.number, "covered": told}
+        members = {"key": self.shown(key), **self.of_snapshot, "covered": told}
         if not self.where:
             covers = f"which covers {snapshot.rows} rows of {files} source files"
             return KeyNotFound(f"no row has this key in snapshot {snapshot.number}, {covers}", **members)

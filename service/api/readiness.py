@@ -27,6 +27,7 @@ def _state(served: ServedIndex) -> dict[str, Any]:
     return {
         "open": view is not None,
         "snapshot": view.snapshot.number if view is not None else None,
+        "table_version": view.snapshot.table.version if view is not None and view.snapshot.table is not None else None,
         "rows": view.snapshot.rows if view is not None else None,
         "source_files": view.source_files if view is not None else None,
         "refused": served.refused,
@@ -48,5 +49,6 @@ def coverage_told(served: ServedIndex) -> dict[str, Any] | None:
         "changed": coverage.changed,
         "vanished": coverage.vanished,
         "lake_table": coverage.lake_table,
+        "newer": coverage.newer,
         "age_seconds": round(coverage.age_seconds, 3),
     }

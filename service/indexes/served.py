@@ -39,7 +39,8 @@ logger = logging.getLogger("gnomon.service")
 
 class Coverage(NamedTuple):
     """How many of the source's files a snapshot does not cover, as they were at a time of `time.monotonic`.
-    `lake_table` is the format of the table that the files belong to, if any: "Delta Lake table"."""
+    `lake_table` is the format of the table that the files belong to, if any: "Delta Lake table". `newer` is the newest
+    version of an indexed lake table, where the snapshot covers an older one."""
 
     snapshot: int
     new: int
@@ -47,6 +48,7 @@ class Coverage(NamedTuple):
     vanished: int
     at: float
     lake_table: str | None = None
+    newer: str | None = None
 
     @property
     def age_seconds(self) -> float:
@@ -244,7 +246,8 @@ class ServedIndex:
                 diff.lake_table,
             )
         counts = (len(diff.new), len(diff.changed), len(diff.vanished))
-        self.coverage = Coverage(number, *counts, time.monotonic(), lake_table)
+        newer = diff.newer.version if diff.newer is not None else None
+        self.coverage = Coverage(number, *counts, time.monotonic(), lake_table, newer)
         self.coverage_error = None
         return True
 

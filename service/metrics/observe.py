@@ -16,6 +16,7 @@ from gnomon.service.metrics.exposition import Metrics
 from gnomon.service.tracing import KeylessSpans, trace_ids
 
 HEADER = b"x-request-id"
+TABLE_VERSION = b"x-table-version"  # of the lake table that an answer is of
 LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -68,6 +69,8 @@ class WatchedApp:
                 if spans is not None:
                     spans.show(self._template(scope))
                 message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+                if cost.table_version is not None:
+                    message["headers"].append((TABLE_VERSION, cost.table_version.encode()))
             elif message["type"] == "http.response.body":
                 sent += len(message.get("body", b"")) if scope["method"] != "HEAD" else 0  # the protocol sends none
             await send(message)

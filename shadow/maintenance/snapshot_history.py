@@ -12,8 +12,9 @@ from gnomon.shadow.storage import FileInfo, Storage
 
 @dataclass(frozen=True)
 class Record:
-    """A snapshot: its operation, its size, and the counts of its commit (for a build: files `new`, `changed` and
-    `vanished`). A snapshot that cannot be read has an `error` and nothing else."""
+    """A snapshot: its operation, its size, the counts of its commit (for a build: files `new`, `changed` and
+    `vanished`), and the version of the lake table that it covers, if its source is one. A snapshot that cannot be read
+    has an `error` and nothing else."""
 
     snapshot: int
     committed_at: str = ""
@@ -24,6 +25,7 @@ class Record:
     buckets: int = 0
     batch: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    table_version: str | None = None
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -71,4 +73,5 @@ def _record(storage: Storage, number: int) -> Record:
         buckets=snapshot.spec.buckets,
         batch=snapshot.batch,
         counts=snapshot.counts,
+        table_version=None if snapshot.table is None else snapshot.table.version,
     )

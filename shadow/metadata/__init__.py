@@ -69,6 +69,7 @@ from gnomon.shadow.metadata.snapshots import (
     read_snapshot,
     snapshot_files,
     snapshot_numbers,
+    snapshot_of_version,
     snapshot_path,
     utc_now,
 )
@@ -194,6 +195,7 @@ __all__ = [
     "shown",
     "snapshot_files",
     "snapshot_numbers",
+    "snapshot_of_version",
     "snapshot_path",
     "source_of",
     "source_root",

@@ -3,12 +3,13 @@
 import datetime as dt
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound
+from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.manifests import Segment, SegmentRef, read_segment
 from gnomon.shadow.metadata.masks import MasksRef, read_masks
@@ -139,6 +140,23 @@ def _table(content: Mapping[str, Any]) -> TableVersion | None:
 def _masks(content: Mapping[str, Any]) -> MasksRef | None:
     masks = content.get("masks")
     return None if masks is None else MasksRef(masks["id"], masks["size"], masks["crc32"], masks["rows"])
+
+
+def snapshot_of_version(storage: Storage, version: str) -> int:
+    """The number of the newest snapshot that covers a version of its lake table. SnapshotNotFound where none does."""
+    known: dict[str, None] = {}
+    for number in reversed(snapshot_numbers(storage)):
+        with suppress(SnapshotNotFound, DamagedMetadata):
+            table = read_snapshot(storage, number).table
+            if table is None:
+                raise UsageError("not the index of a Delta or Iceberg table, so it has no table versions", storage.root)
+            if table.version == version:
+                return number
+            known[table.version] = None
+    raise SnapshotNotFound(
+        f"no snapshot covers version {version} of the table (there are {', '.join(reversed(known)) or 'none'})",
+        storage.root,
+    )
 
 
 def newest_snapshot(storage: Storage) -> Snapshot | None:
