@@ -77,6 +77,9 @@ def build(
     full: Full = False,
     accept_vanished: AcceptVanished = False,
     as_files: AsFiles = False,
+    table_version: Annotated[
+        str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
 ) -> None:
@@ -95,10 +98,11 @@ def build(
         as_files=as_files,
         adopt=adopt,
         full=full,
+        table_version=table_version,
     )
     with ExitStack() as session:
         spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
-        place = named_source(spark, source)
+        place = named_source(spark, source, table_version)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
             check_rows(planned, request)

@@ -97,10 +97,11 @@ def build(
     progress: Progress | None = None,
     accept_vanished: bool = False,
     as_files: bool = False,
+    table_version: str | int | None = None,
     anew: bool | None = None,
 ) -> BuildResult:
-    """Index the files of `source` (a path, a URL, `table:db.name`) that the newest snapshot of `index` does not cover,
-    and drop those that are gone.
+    """Index the files of `source` (a path, a URL, `table:db.name`, `delta:/path`, `iceberg:catalog.ns.table`) that the
+    newest snapshot of `index` does not cover, and drop those that are gone.
 
     It commits the snapshot only when each partition has exactly as many entries as its files have rows, the written
     files have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
@@ -115,7 +116,8 @@ def build(
     FilesVanished where files with more than half of the indexed bytes are gone from the source and new files do not
     replace them: perhaps a disk is not mounted. `accept_vanished` confirms that they were deleted. UsageError where the
     source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query: its files
-    hold rows that are not live; `as_files` indexes them nevertheless. Other errors are in `gnomon.shadow.errors`."""
+    hold rows that are not live; `as_files` indexes them nevertheless. `table_version` indexes a Delta or Iceberg table
+    as of an older version. Other errors are in `gnomon.shadow.errors`."""
     full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = BuildRequest(
@@ -132,6 +134,7 @@ def build(
         adopt=adopt,
         full=full,
         batch=batch,
+        table_version=None if table_version is None else str(table_version),
     )
     return build_index(spark, as_location(source), as_location(index), request, progress)
 
@@ -155,7 +158,7 @@ def build_index(
 
 def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
-        place = named_source(spark, source)
+        place = named_source(spark, source, request.table_version)
         planned = plan(place, index, request)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)

@@ -51,7 +51,8 @@ class BuildRequest:
     `page_maps` False: the index's setting. `partitions` None: all; else the partitions with these values. `vanished` is
     the treatment of files that are gone from the source. `as_files` indexes every file of a lake table. `adopt` takes
     over the files of a copy with the indexed content. `full` indexes every file again, and reads nothing of the index
-    that may be damaged. `batch` is the id of the batch whose append added the files."""
+    that may be damaged. `batch` is the id of the batch whose append added the files. `table_version` is the version of
+    a lake table to index, None for the newest."""
 
     keys: Sequence[str]
     include: Sequence[str] = ()
@@ -67,6 +68,7 @@ class BuildRequest:
     adopt: bool = False
     full: bool = False
     batch: str | None = None
+    table_version: str | None = None
 
     @property
     def columns(self) -> list[str]:

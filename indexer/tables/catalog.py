@@ -93,11 +93,15 @@ def _lake_table(source: str, table: Mapping[str, Any]) -> LakeSource:
     return lake_source(f"{kind}:{_location(uri)}")
 
 
-def named_source(spark: SparkSession | None, source: str) -> str | CatalogTable | LakeSource:
-    """The source that a user named: a table of the catalog, a lake table, or a path. Only the first needs Spark. Errors
-    as in `read_table` and `lake_source`."""
+def named_source(
+    spark: SparkSession | None, source: str, table_version: str | None = None
+) -> str | CatalogTable | LakeSource:
+    """The source that a user named: a table of the catalog, a lake table, or a path. Only the first needs Spark.
+    `table_version` is a version of a lake table, None for the newest. Errors as in `read_table` and `lake_source`."""
     if is_lake(source):
-        return lake_source(source)
+        return lake_source(source, table_version or "")
+    if table_version is not None:
+        raise UsageError("table version: only Delta and Iceberg tables have one", source)
     if not is_table(source):
         return source
     assert spark is not None, "a table of the catalog needs Spark"

@@ -7,7 +7,6 @@ shared by all tests of the machine: a test that writes to a table copies it firs
 
 import functools
 import json
-import shutil
 import tarfile
 import tempfile
 from dataclasses import dataclass, field

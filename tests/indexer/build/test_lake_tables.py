@@ -1,0 +1,156 @@
+"""Indexes of Delta and Iceberg tables that Spark wrote, at each version, against the rows that Spark reads."""
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.indexer import filter_new, load, read_index
+from gnomon.indexer.build import BuildRequest, build_without_spark, plan
+from gnomon.indexer.build.job import build_index
+from gnomon.shadow import Index, open_index
+from gnomon.shadow.errors import DamagedMetadata
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata.snapshots import commit, newest_snapshot
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables.lake_source import lake_source
+from gnomon.shadow.verify.snapshot import verify
+from tests.golden.tables import TABLES, Table, Version
+from tests.golden.tables.values import exact
+
+pytestmark = pytest.mark.spark
+
+Rows = list[dict[str, Any]]
+
+
+def bring_to(spark: SparkSession, version: Version, index: str, flat: bool | None = None) -> bool:
+    """Build the index for a version of a table. Returns whether it took Spark."""
+    name = f"iceberg:{version.metadata}" if version.metadata else f"delta:{version.table.path}"
+    as_of = None if version.metadata else str(version.version)
+    request = BuildRequest(version.table.key, flat=flat, table_version=as_of)
+    if build_without_spark(plan(lake_source(name, as_of or ""), index, request), request) is not None:
+        return False
+    build_index(spark, name, index, request)
+    return True
+
+
+def same(found: Rows, expected: Rows) -> bool:
+    """Whether rows are the same: names and exact values, in any order of columns and rows."""
+    shown = [sorted((name, repr(exact(value))) for name, value in row.items()) for row in found]
+    return sorted(shown) == sorted(sorted((name, repr(value)) for name, value in row.items()) for row in expected)
+
+
+def check(opened: Index, version: Version, all_keys: set[tuple[Any, ...]]) -> None:
+    """Compare every row of the version, and the absence of all other keys, in each reader."""
+    expected: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    keys = {}
+    for row in version.rows():
+        expected[tuple(repr(row[name]) for name in version.table.key)].append(row)
+    for row in version.rows():
+        keys[tuple(repr(row[name]) for name in version.table.key)] = [row[name] for name in version.table.key]
+    assert opened.view.snapshot.rows == len(version.rows())
+    asked = [*keys.values()]
+    for key, rows in zip(asked, opened.fetch_many(asked), strict=True):
+        assert same(rows, expected[tuple(map(repr, key))]), key
+    for key in all_keys - keys.keys():
+        assert not opened.fetch([eval(part) for part in key])
+        assert not opened.contains([eval(part) for part in key])
+
+
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_each_version_answers_as_spark_reads_it(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    index = str(tmp_path / "index")
+    versions = [version for version in table.versions if version.rows()]
+    all_keys = {tuple(repr(row[name]) for name in table.key) for version in versions for row in version.rows()}
+    for version in versions:
+        bring_to(spark, version, index)
+        check(open_index(index), version, all_keys)
+        report = verify(storage_at(index), sample=None)
+        assert report.is_sound, report.faults
+
+
+def with_deletes() -> list[Table]:
+    """The tables whose files have deleted rows."""
+    return [table for table in TABLES if "vectors" in table.name]
+
+
+@pytest.mark.parametrize("table", with_deletes(), ids=str)
+def test_deleted_rows_are_in_no_reader(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    """A join, SQL, the check of a batch, Arrow, and the same after a compaction and other buckets."""
+    index, [key] = str(tmp_path / "index"), table.key
+    before, after = deleting(table)
+    bring_to(spark, before, index)
+    assert not bring_to(spark, after, index), "a version that only deletes needs no Spark"
+    live, dead = keys_of(after), keys_of(before) - keys_of(after)
+    assert dead
+    for change in (None, lambda: compact(storage_at(index)), lambda: rebucket(storage_at(index), 3)):
+        if change is not None:
+            change()
+        opened = open_index(index)
+        both = sorted(live | dead)
+        assert opened.view.snapshot.rows == len(live)
+        assert [len(rows) for rows in opened.fetch_many(both)] == [int(one in live) for one in both]
+        assert set(opened.table_many(both)[key].to_pylist()) == live
+        asked = spark.createDataFrame([(one,) for one in both], f"`{key}` bigint")
+        assert {row[key] for row in load(spark, index, asked).collect()} == live
+        assert {row[key] for row in filter_new(spark, index, asked).collect()} == dead
+        table_of_index = read_index(spark, index)
+        assert table_of_index.count() == len(live)
+        assert {row[key] for row in table_of_index.collect()} == live
+        assert table_of_index.where(f"`{key}` = {min(dead)}").count() == 0
+        assert verify(storage_at(index), sample=None).is_sound
+    assert open_index(index, table_version=version_of(before)).contains(min(dead))
+    vacuum(storage_at(index), grace_seconds=0)
+    assert not open_index(index).contains(min(dead))
+    assert list((tmp_path / "index/_shadow/masks").iterdir()), "the newest snapshot needs its masks"
+
+
+def keys_of(version: Version) -> set[int]:
+    [key] = version.table.key
+    return {row[key] for row in version.rows()}
+
+
+def version_of(version: Version) -> str:
+    return str(version.version)
+
+
+def deleting(table: Table) -> tuple[Version, Version]:
+    """A version, and the next one, which only deletes rows."""
+    pairs = pairwise(table.versions)
+    return next((one, other) for one, other in pairs if other.operation == "delete" and keys_of(other) < keys_of(one))
+
+
+def test_damaged_masks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A flipped byte and a missing file are errors of the open and of verify, and never rows."""
+    table = with_deletes()[0]
+    index = str(tmp_path / "index")
+    bring_to(spark, deleting(table)[1], index)
+    [file] = (tmp_path / "index/_shadow/masks").iterdir()
+    data = file.read_bytes()
+    for damaged in (bytes([*data[:-20], data[-20] ^ 1, *data[-19:]]), data[:-1], None):
+        file.unlink()
+        if damaged is not None:
+            file.write_bytes(damaged)
+        with pytest.raises(DamagedMetadata, match=r"_shadow/masks/.*run gnomon build INDEX --full"):
+            open_index(index)
+        assert not verify(storage_at(index)).is_sound
+
+
+def test_verify_finds_masks_that_are_not_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """The masks of another version, whole and with the right checksum."""
+    table = with_deletes()[0]
+    before, after = deleting(table)
+    storage = storage_at(str(tmp_path / "index"))
+    bring_to(spark, before, storage.root)
+    bring_to(spark, after, storage.root)
+    newest = newest_snapshot(storage)
+    assert newest is not None
+    other = replace(newest, number=newest.number + 1, masks=None, partitions={"": newest.rows + newest.masks.rows})
+    commit(storage, other)
+    report = verify(storage)
+    assert any("other rows of it are deleted" in fault.what for fault in report.faults)
