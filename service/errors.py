@@ -18,6 +18,7 @@ from gnomon.service.redaction import Roots, redact
 from gnomon.shadow import to_json
 from gnomon.shadow.errors import (
     BTreeError,
+    IndexBehind,
     IndexNotFound,
     KeyTypeError,
     NewerFormat,
@@ -193,6 +194,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     Overloaded: (503, "Overloaded"),
     TookTooLong: (503, "Took too long"),
     NewerFormat: (503, "Index of a newer format"),
+    IndexBehind: (503, "Index behind its table"),
     IndexNotFound: (503, "Index not found"),
     SourceNotFound: (503, "Source not found"),
     BTreeError: (503, "Damaged index"),

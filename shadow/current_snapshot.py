@@ -23,6 +23,7 @@ from gnomon.shadow.metadata import (
     snapshot_files,
     source_of,
 )
+from gnomon.shadow.newest_version import ReadThroughLimits
 from gnomon.shadow.storage import FileInfo, Storage, is_local, join
 from gnomon.shadow.tables import LakeSource, Table
 
@@ -35,12 +36,14 @@ CACHE_BYTES = 256 * 1024 * 1024
 @dataclass(frozen=True)
 class ReadSettings:
     """Settings for reading an index: bytes of all caches together, and whether look-ups read Bloom filters, fetches
-    read recorded page maps, and pages of the source stay in memory."""
+    read recorded page maps, and pages of the source stay in memory. With `newest`, `Index.at_newest_version` reads
+    versions of a lake table that the index does not cover."""
 
     cache_bytes: int = CACHE_BYTES
     filters: bool = True
     page_maps: bool = True
     keep_pages: bool = True
+    newest: ReadThroughLimits | None = None
 
 
 DEFAULT_SETTINGS = ReadSettings()
@@ -164,6 +167,14 @@ class CurrentSnapshot:
         """The same state, pinned. Caches are shared."""
         fixed = copy.copy(self)
         fixed._pinned = True
+        return fixed
+
+    def pinned_to(self, view: View) -> Self:
+        """The same state at another view of the same index, pinned. Caches are shared, unless files are read in another
+        way."""
+        fixed = self.pinned()
+        same_reads = view.spec.read_options == self.state.view.spec.read_options
+        fixed.state = replace(self.state, view=view) if same_reads else self._opened(view)
         return fixed
 
     def refresh(self) -> bool:

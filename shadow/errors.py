@@ -20,6 +20,7 @@ __all__ = [
     "FilesGone",
     "FilesVanished",
     "GnomonError",
+    "IndexBehind",
     "IndexFileGone",
     "IndexNotFound",
     "KeyTypeError",
@@ -85,6 +86,10 @@ class SourceNotFound(ShadowError):
 
 class FilesVanished(SourceNotFound):
     """Files that the index covers are gone from the source, and the caller did not confirm that they were deleted."""
+
+
+class IndexBehind(ShadowError):
+    """The index is too far behind its table to answer as of the table's newest version."""
 
 
 class SnapshotNotFound(ShadowError):

@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
@@ -44,6 +44,7 @@ from gnomon.shadow.metadata import (
     open_view,
     snapshot_of_version,
 )
+from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits
 from gnomon.shadow.storage import CacheCounts, Place, Storage, is_absolute, split, storage_at
 from gnomon.shadow.tables import LakeSource
 from gnomon.sources import Numbers, Pointer
@@ -58,6 +59,10 @@ class Index:
     `gnomon.shadow.errors` when the index or the source is damaged or gone."""
 
     def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings = DEFAULT_SETTINGS) -> None:
+        self._newest: NewestVersion | None = None
+        if settings.newest is not None:
+            layered = LayeredStorage(storage)
+            storage, self._newest = cast(Storage, layered), NewestVersion(layered, settings.newest)
         self._storage = storage
         self._cache_bytes = settings.cache_bytes
         self._lookup = Lookup(storage, settings.cache_bytes // 2, settings.filters)
@@ -108,6 +113,15 @@ class Index:
         """This index, pinned to its current snapshot, which later refreshes do not change. Caches are shared."""
         fixed = copy.copy(self)
         fixed._current = self._current.pinned()
+        return fixed
+
+    def at_newest_version(self) -> Self:
+        """This index as of the newest version of its lake table, pinned there: `gnomon.shadow.newest_version`. This
+        index where the snapshot covers that version, or where it was not opened for this."""
+        if self._newest is None:
+            return self.here()
+        fixed = copy.copy(self)
+        fixed._current = self._current.pinned_to(self._newest.view(self.view))
         return fixed
 
     def source_is_gone(self) -> bool:
@@ -385,11 +399,13 @@ def open_index(
     page_maps: bool = True,
     keep_pages: bool = True,
     table_version: str | int | None = None,
+    newest: bool = False,
 ) -> Index:
     """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
     of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
     `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
-    for callers that read each page of the source once.
+    for callers that read each page of the source once. `newest` answers as of the newest version of a lake table, also
+    where the index does not cover it yet; IndexBehind where it is too far behind.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
@@ -397,5 +413,7 @@ def open_index(
         if snapshot is not None:
             raise UsageError("snapshot and table_version: expected one of them")
         snapshot = snapshot_of_version(storage, str(table_version))
-    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages)
-    return Index(storage, open_view(storage, snapshot), snapshot is not None, settings)
+    limits = ReadThroughLimits() if newest else None
+    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits)
+    index = Index(storage, open_view(storage, snapshot), snapshot is not None, settings)
+    return index.at_newest_version() if newest else index

@@ -26,6 +26,7 @@ from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.metadata import MOST_FOLDERS
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import LakeSource
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -80,6 +81,10 @@ def build(
     table_version: Annotated[
         str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
     ] = None,
+    no_spark: Annotated[
+        bool,
+        typer.Option("--no-spark", help="Build in this process: faster for some thousand rows, at most 5 million."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
 ) -> None:
@@ -101,7 +106,9 @@ def build(
         table_version=table_version,
     )
     with ExitStack() as session:
-        spark = session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) else None
+        spark = (
+            session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) and not no_spark else None
+        )
         place = named_source(spark, source, table_version)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
@@ -109,16 +116,18 @@ def build(
             _show(planned, json)
             return
         result = nothing_to_do(planned, request) or build_without_spark(planned, request)
+        if result is None and no_spark:
+            result = build_index(None, source, index, request)
         if result is None:
             progress = session.enter_context(shown_progress())
             spark = spark or session.enter_context(spark_session(master, conf))
             result = build_index(spark, source, index, request, progress)
     _show_result(result, source, json)
-    if planned.spec is None and flat is None and result.flat and not json:
-        say(
-            f"laid out flat, since the source has more than {MOST_FOLDERS} partitions (gnomon rebucket {index} "
-            "--partitioned gives each its own folder)"
-        )
+    if planned.spec is None and planned.partitions and flat is None and result.flat and not json:
+        is_lake_table = isinstance(planned.root.table, LakeSource)
+        many = f"the source has more than {MOST_FOLDERS} partitions"
+        why = "no column of the key is a partition column of the table" if is_lake_table else many
+        say(f"laid out flat, since {why} (gnomon rebucket {index} --partitioned gives each its own folder)")
 
 
 def _show_result(result: BuildResult, source: str, json: bool) -> None:

@@ -50,13 +50,18 @@ def get(
     table_version: Annotated[
         str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
     ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="Of a lake table: also read versions that the index does not cover yet.")
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the cost and the steps of each key as JSON lines on stderr.")
     ] = False,
 ) -> int:
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
     printed."""
-    opened = open_index(index, snapshot, table_version=table_version)
+    if newest and (snapshot is not None or table_version is not None):
+        raise UsageError("get: expected one of --newest, --snapshot and --table-version")
+    opened = open_index(index, snapshot, table_version=table_version, newest=newest)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
     texts = list(_texts(key or [], keys_file))

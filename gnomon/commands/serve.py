@@ -25,6 +25,10 @@ def serve(
     root_path: Annotated[
         str | None, typer.Option(metavar="PATH", help="The path under which a proxy serves it, like /gnomon.")
     ] = None,
+    freshness: Annotated[
+        str | None,
+        typer.Option(metavar="index|newest", help="Of a lake table: the version the index covers, or the newest one."),
+    ] = None,
     workers: Annotated[str | None, typer.Option(metavar="N", help="Number of worker processes; default 1.")] = None,
     config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings as TOML (GNOMON_CONFIG).")] = None,
     pairs: Annotated[
@@ -46,6 +50,7 @@ def serve(
         "host": host,
         "port": port,
         "root_path": root_path,
+        "freshness": freshness,
         "workers": workers,
         "tokens_file": tokens_file,
         "tls_certificate": tls_certificate,

@@ -24,8 +24,9 @@ from gnomon.indexer.tables import (
 )
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source
-from gnomon.shadow.errors import ConcurrentCommit
-from gnomon.shadow.maintenance import publish_build
+from gnomon.shadow.errors import ConcurrentCommit, UsageError
+from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.maintenance import index_here, publish_build
 from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
@@ -42,7 +43,11 @@ from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, join, probe
 from gnomon.shadow.tables import LakeSource, Table
 from gnomon.shadow.verify import verify_sample
+from gnomon.sources import FORMATS
 
+NO_SPARK = "a build without Spark does not find"
+MOST_ROWS_HERE = 5_000_000  # of a build without Spark: about 200 bytes of memory each
+CACHE_BYTES = 16 << 20  # of the metadata of files that are indexed without Spark
 ATTEMPTS = 3  # of a build that conflicts with other commits
 
 
@@ -140,10 +145,10 @@ def build(
 
 
 def build_index(
-    spark: SparkSession, source: str, index: str, request: BuildRequest, progress: Progress | None = None
+    spark: SparkSession | None, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:
-    """Bring an index up to date, as `build` does. It retries, with ATTEMPTS attempts in all, where its changes conflict
-    with another commit or a vacuum has removed its files."""
+    """Bring an index up to date, as `build` does; without `spark` in this process, for few rows. It retries, with
+    ATTEMPTS attempts in all, where its changes conflict with another commit or a vacuum has removed its files."""
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -156,7 +161,7 @@ def build_index(
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
 
 
-def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
+def _build(spark: SparkSession | None, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
         place = named_source(spark, source, request.table_version)
         planned = plan(place, index, request)
@@ -169,7 +174,14 @@ def _build(spark: SparkSession, source: str, index: str, request: BuildRequest, 
             check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
             planned = plan(place, index, replace(request, adopt=False))
-        if request.page_maps and planned.view is not None and (planned.unmapped or not planned.view.spec.page_maps):
+        if spark is None and request.page_maps:
+            raise UsageError(f"{NO_SPARK} page maps", index)
+        if (
+            spark is not None
+            and request.page_maps
+            and planned.view is not None
+            and (planned.unmapped or not planned.view.spec.page_maps)
+        ):
             with stages.tasks(spark, "page maps"):
                 done = _record(spark, planned, planned.view.spec)
             planned = plan(place, index, replace(request, adopt=False, page_maps=False))
@@ -218,7 +230,7 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
 
 
 def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
-    """Commit a plan. `spark` is not used where there are no files to index."""
+    """Commit a plan."""
     batch = request.batch
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and planned.is_done and batch is None:
@@ -238,8 +250,15 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
 
     segment = new_segment_id()
     written: list[IndexFileEntry] = []
+    if described and spark is None:
+        with stages.stage("write"):
+            written, described = _write_here(storage, root, spec, segment, described)
+    elif described and spark is not None:
+        written, described = _write(spark, storage, root, spec, segment, described, stages)
     if described:
-        written, described = _write(_required(spark), storage, root, spec, segment, described, stages)
+        with stages.stage("verify"):
+            check_unchanged(root, described, spec)
+            verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     changes = Changes(
         operation="build" if batch is None else "dedup",
         index_files=written,
@@ -281,10 +300,24 @@ def _write(
     is_about = not all(one.is_counted for one in described)
     with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
         written, described = _index(spark, storage, root, spec, segment, described)
-    with stages.stage("verify"):
-        check_unchanged(root, described, spec)
-        verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
     return written, described
+
+
+def _write_here(
+    storage: Storage, root: SourceRoot, spec: IndexSpec, segment: str, described: list[Described]
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """Write the index files of a few rows in this process. UsageError for more rows."""
+    if spec.page_maps:
+        raise UsageError(f"{NO_SPARK} page maps", storage.root)
+    rows = sum(one.likely_rows for one in described)
+    if rows > MOST_ROWS_HERE:
+        raise UsageError(
+            f"{rows:,} rows are to be indexed, at most {MOST_ROWS_HERE:,} without Spark; expected a build with Spark",
+            root.name,
+        )
+    fetcher = Fetcher(root.storage, spec, CACHE_BYTES)
+    written, counts = index_here(storage, spec, segment, fetcher, root.location, [one.entry for one in described])
+    return written, with_rows(described, dict(enumerate(counts)))
 
 
 def _masks(table: LakeSource, described: Sequence[Described], view: View | None) -> Masks:
@@ -297,11 +330,6 @@ def _masks(table: LakeSource, described: Sequence[Described], view: View | None)
     return masks
 
 
-def _required(spark: SparkSession | None) -> SparkSession:
-    assert spark is not None, "the plan needs Spark"
-    return spark
-
-
 def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
     """The files to index, opened, and the schema that a table declares, or that was inferred for formats whose files
     declare none."""
@@ -311,8 +339,12 @@ def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest)
         schema = table.columns
     elif not files and planned.spec is not None:
         schema = planned.spec.schema
+    elif spark is None:
+        if FORMATS[planned.format].infer is not None and "schema" not in options:
+            raise UsageError(f"{NO_SPARK} the columns of {planned.format} files; give --schema", planned.root.name)
+        schema = ""
     else:
-        schema = infer_schema(_required(spark), planned.root, planned.format, options, files, planned.spec)
+        schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
     return _opened(planned, request, schema), schema
 
 

@@ -104,7 +104,8 @@ def named_source(
         raise UsageError("table version: only Delta and Iceberg tables have one", source)
     if not is_table(source):
         return source
-    assert spark is not None, "a table of the catalog needs Spark"
+    if spark is None:
+        raise UsageError("a table of the catalog is found by Spark; expected a build with Spark", source)
     return read_table(spark, source)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from gnomon.service.api.query import Question
 from gnomon.service.indexes import visible
 from gnomon.shadow.lookup import Wanted, buckets_of_keys
+from gnomon.shadow.newest_version import read_through
 from gnomon.shadow.tables import shown_part
 
 
@@ -32,6 +33,8 @@ def explanation(question: Question, key: Wanted | None = None, files: Sequence[s
             "microseconds": stats.fetch_us,
         },
     }
+    if (added := read_through(question.view)) is not None:
+        sums["read_through"] = {"files": len(added.source_files), "rows": sum(file.rows for file in added.source_files)}
     if key is None:
         return sums
     [bucket] = buckets_of_keys([key.stored], question.spec)

@@ -49,6 +49,13 @@ class Step(BaseModel):
     end_us: int = Field(default=0, description="of steps that are told as one: when the last of them ended")
 
 
+class ReadThrough(BaseModel):
+    """The files that a lake table added since the version that the index covers."""
+
+    files: int
+    rows: int
+
+
 class Explain(BaseModel):
     """What an answer cost; of a batch the sums alone."""
 
@@ -57,6 +64,9 @@ class Explain(BaseModel):
     source: SourceCost
     steps: list[Step] | None = Field(default=None, description="in the order of their begin")
     files: list[str] | None = Field(default=None, description="in JSON: the source file of each row")
+    read_through: ReadThrough | None = Field(
+        default=None, description="with the setting freshness=newest: what the index does not cover, read without it"
+    )
 
 
 TABLE_VERSION = Field(

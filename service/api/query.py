@@ -42,7 +42,7 @@ class Question:
         self.keys = self.count = self.rows = self.bytes = 0
         self.place = served.place
         self.options = options
-        self.index = served.at(options.snapshot) if options.snapshot is not None else served.index.here()
+        self.index = served.at(options.snapshot) if options.snapshot is not None else served.now()
         self.view = self.index.view
         self.spec = self.view.spec
         self.table_version = None if self.view.snapshot.table is None else self.view.snapshot.table.version
@@ -93,7 +93,8 @@ class Question:
         snapshot = self.view.snapshot
         where = tuple((name, tuple(values)) for name, values in self.where.items())
         what = (tuple(self.columns), where, self.options.limit)
-        asked = (media_type, snapshot.number, snapshot.committed_at, repr(key), what)  # 0.0 and -0.0 are equal
+        state = (snapshot.number, snapshot.committed_at, self.table_version)
+        asked = (media_type, state, repr(key), what)  # 0.0 and -0.0 are equal
         kept = None if self.options.explain else self.served.answers.get(asked, self.index)
         if kept is not None:
             self.stats.snapshot = snapshot.number

@@ -24,6 +24,7 @@ from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.metadata import newest_good_view
+from gnomon.shadow.newest_version import ReadThroughLimits
 from gnomon.shadow.storage import CacheCounts, storage_at, within
 
 ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
@@ -76,6 +77,8 @@ class ServedIndex:
         for_pinned = cache_bytes // PINNED_SHARE
         self._pinned_cache_bytes = for_pinned // settings.pinned_snapshots
         self._cache_bytes = cache_bytes - for_pinned
+        limits = ReadThroughLimits(settings.freshness_files, settings.freshness_rows)
+        self._limits = limits if settings.freshness == "newest" else None
         self._index: Index | None = None
         self.failure: Exception | None = None
         self.refused: str | None = None
@@ -118,6 +121,11 @@ class ServedIndex:
             hidden_of(self.place, spec.partitions),
             hidden_of(self.place, dict.fromkeys((*(key.name for key in spec.keys), *payload))),
         )
+
+    def now(self) -> Index:
+        """The index at its newest snapshot, which it will not move from, or, if the settings say so, as of the newest
+        version of its lake table. Errors as in `Index.at_newest_version`."""
+        return self.index.at_newest_version()
 
     def at(self, snapshot: int | None) -> Index:
         """The index at the newest snapshot for None; else at one it will never move from. SnapshotNotFound where that
@@ -189,7 +197,8 @@ class ServedIndex:
         storage = storage_at(self.place.path)
         view, why_older = newest_good_view(storage)
         check_columns(self.place, view)
-        self._index, self.failure = Index(storage, view, False, ReadSettings(self._cache_bytes)), None
+        settings = ReadSettings(self._cache_bytes, newest=self._limits)
+        self._index, self.failure = Index(storage, view, False, settings), None
         if why_older is not None:
             self._refuse(why_older)
         return True

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -113,6 +113,15 @@ class Settings(BaseModel):
     coverage_seconds: float = _setting(
         60.0, "seconds", "How often the source is listed, for the coverage in `/readyz`.", ge=0.01, le=86400
     )
+    freshness: Literal["index", "newest"] = _setting(
+        "index",
+        "`index`, `newest`",
+        "Answer as of the version of a lake table that the index covers, or as of the table's newest one.",
+    )
+    freshness_files: int = _setting(
+        1000, "files", "With `newest`: the most files that are read without an index; beyond them 503.", ge=1
+    )
+    freshness_rows: int = _setting(1_000_000, "rows", "With `newest`: the most rows of these files.", ge=1)
     max_key_bytes: int = _setting(16 * 1024, "bytes", "The longest value of a key column that is taken.", ge=1)
     max_batch_keys: int = _setting(10_000, "keys", "The most keys one `POST /rows` may ask for.", ge=1)
     max_body_bytes: int = _setting(16 * MIB, "bytes", "The largest request body that is taken.", ge=1)

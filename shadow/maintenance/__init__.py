@@ -3,12 +3,14 @@
 - `compaction`        compact and rebucket
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
+- `index_here`        index files of a few source files, made in this process
 - `tiered_merge`      the small segments that a build merges in its own commit
 - `vacuuming`         removes the files that no kept snapshot needs
 - `snapshot_history`  the snapshots that are kept
 """
 
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
+from gnomon.shadow.maintenance.index_here import index_here
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
@@ -19,6 +21,7 @@ __all__ = [
     "check_no_other_files",
     "compact",
     "history",
+    "index_here",
     "newest_records",
     "publish_build",
     "rebucket",

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,10 +18,11 @@ from pyroaring import BitMap64
 from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.btree.keys import stored_values
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import below, is_absolute, storage_at
+from gnomon.shadow.storage import Storage, below, is_absolute, storage_at
 from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
+DIGEST_BYTES = 64 * 1024
 SIMPLE = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -53,7 +55,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     types = {field["name"]: _partition_type(name, field) for field in fields if field["name"] in partitions}
     in_files = [_field(name, field, mode) for field in fields if field["name"] not in partitions]
     return LakeContent(
-        TableVersion(str(metadata.id), str(table.version())),
+        _version(table, storage_at(root)),
         f"delta:{root}",
         root,
         _files(root, adds, {column: types[column] for column in partitions}),
@@ -64,10 +66,29 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
 
 
 def newest_version(place: str, known: TableVersion) -> TableVersion:
-    """The newest version, by a read of the log's end."""
-    with _errors(f"delta:{place}"):
-        table = DeltaTable(storage_at(place).root, without_files=True)
-        return TableVersion(str(table.metadata().id), str(table.version()))
+    """The newest version. Versions are numbered without gaps, and the log loses its oldest files first: where the file
+    of the known version is as it was and the next one is not there, the known version is the newest. Then nothing else
+    is read."""
+    storage, name = storage_at(place), f"delta:{place}"
+    is_there = known.metadata and known.metadata == _digest(storage, int(known.version))
+    if is_there and not _digest(storage, int(known.version) + 1):
+        return known
+    with _errors(name):
+        return _version(DeltaTable(storage.root), storage)
+
+
+def _version(table: DeltaTable, storage: Storage) -> TableVersion:
+    return TableVersion(str(table.metadata().id), str(table.version()), _digest(storage, table.version()))
+
+
+def _digest(storage: Storage, version: int) -> str:
+    """The digest of the size and the beginning of a version's file in the log; "" where there is no such file."""
+    try:
+        with storage.open(f"_delta_log/{version:020d}.json") as file:
+            begin = file.read_range(0, min(file.size, DIGEST_BYTES))
+            return blake2b(begin + file.size.to_bytes(8, "big"), digest_size=16).hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 @contextmanager

@@ -37,7 +37,8 @@ class LakeFile(NamedTuple):
 
 class TableVersion(NamedTuple):
     """A version of a lake table. `version` is the number of a Delta version or the id of an Iceberg snapshot ("" of a
-    table without one), `metadata` the path of Iceberg's metadata file."""
+    table without one). `metadata` is the path of Iceberg's metadata file, or a digest of the version's file in Delta's
+    log."""
 
     uuid: str
     version: str

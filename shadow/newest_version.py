@@ -1,0 +1,207 @@
+"""Answers as of the newest version of a lake table, by an index that covers an older one.
+
+The files that the table added since are indexed in memory, the files that it removed are left out, and the rows that it
+deleted are masked. The work is bounded: an index that is too far behind is an error, never a part of an answer."""
+
+import secrets
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import cast
+
+from gnomon.base.actions import Action
+from gnomon.base.readers import MemoryFile
+from gnomon.shadow.errors import IndexBehind, UsageError
+from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.maintenance import index_here
+from gnomon.shadow.metadata import (
+    IndexSpec,
+    Mask,
+    Segment,
+    SourceFileEntry,
+    SourceRoot,
+    View,
+    diff,
+    rows_by_partition,
+)
+from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
+from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion
+from gnomon.sources import open_source
+from gnomon.sources.types import parse_ddl
+
+NEWEST = "newest-"  # the beginning of the ids of segments in memory
+KEPT = 2  # versions whose index files stay in memory
+FETCHER_BYTES = 16 << 20  # of the metadata of files that are indexed in memory
+
+
+@dataclass(frozen=True)
+class ReadThroughLimits:
+    """How far the index may be behind the table: added files, and their rows."""
+
+    files: int = 1_000
+    rows: int = 1_000_000
+
+
+class LayeredStorage:
+    """The storage of an index, with index files of newer versions in memory."""
+
+    def __init__(self, below: Storage) -> None:
+        self._below = below
+        self.files: dict[str, bytes] = {}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._below, name)
+
+    @property
+    def root(self) -> str:
+        return self._below.root
+
+    @property
+    def is_remote(self) -> bool:
+        return self._below.is_remote
+
+    def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> OpenFile:
+        data = self.files.get(path)
+        return self._below.open(path, stats, known) if data is None else _MemoryFile(data, path)
+
+    def read(self, path: str) -> bytes:
+        data = self.files.get(path)
+        return self._below.read(path) if data is None else data
+
+    def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Put a file into memory: nothing else is written by look-ups."""
+        self.files[path] = b"".join(chunks)
+
+
+class _MemoryFile(MemoryFile):
+    """A file in memory, as storages open it."""
+
+    mtime_ns, etag, ctime_ns = ANY_TIME, "", 0
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def __enter__(self) -> "_MemoryFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class NewestVersion:
+    """The newest version of the table of an index. Threads may share it.
+
+    Each call reads the table's newest version, which is one small read. Calls that come during a read wait for the
+    next one together: an answer is never older than its question."""
+
+    def __init__(self, storage: LayeredStorage, limits: ReadThroughLimits) -> None:
+        self._storage = storage
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")  # when the last read began
+        self._newest: TableVersion | None = None
+        self._made: dict[tuple[str, TableVersion], View] = {}
+
+    def view(self, base: View) -> View:
+        """The view of the newest version; `base` itself where it covers that. IndexBehind where the index is too far
+        behind, or does not fit the table any more; SourceNotFound and StorageError as in `LakeSource.content`."""
+        known = base.snapshot.table
+        if known is None:
+            return base
+        asked = time.monotonic()
+        with self._lock:
+            if self._newest is None or self._read_at < asked:
+                began = time.monotonic()
+                self._newest = LakeSource(base.spec.table).newest(known)
+                self._read_at = began
+            if self._newest == known:
+                return base
+            key = (base.snapshot.commit_id, self._newest)
+            if key not in self._made:
+                try:
+                    self._made[key] = self._view(base, self._newest)
+                except UsageError as error:  # what a build would refuse, too
+                    raise IndexBehind(str(error), action=Action.BUILD_AGAIN) from None
+                self._forget()
+            return self._made[key]
+
+    def _forget(self) -> None:
+        """Drop the index files of older versions."""
+        while len(self._made) > KEPT:
+            del self._made[next(iter(self._made))]
+        needed = {
+            path
+            for view in self._made.values()
+            for segment in view.segments
+            for file in segment.index_files
+            for path in (file.path, file.filter.path if file.filter is not None else "")
+        }
+        self._storage.files = {path: data for path, data in self._storage.files.items() if path in needed}
+
+    def _view(self, base: View, newest: TableVersion) -> View:
+        table = LakeSource(base.spec.table, newest._replace(version=""))  # with the columns of now
+        content = table.content
+        spec = _spec_at(base.spec, base.snapshot.table, content)
+        root = SourceRoot(source_storage(content.root), table=table)
+        difference = diff(root.list(), base.segments, table)
+        self._check(base, content, len(difference.to_index), "files", self._limits.files)
+        fetcher = Fetcher(root.storage, spec, FETCHER_BYTES)
+        added = [_entry(root, spec, info) for info in difference.to_index]
+        self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
+        masks = {path: Mask.of(rows) for path, rows in content.deleted().items()}
+        segment_id = f"{NEWEST}{secrets.token_hex(8)}"
+        written, _ = index_here(cast(Storage, self._storage), spec, segment_id, fetcher, root.location, added)
+        older = (replace(one, dead=difference.dead[one.id], masks=masks) for one in base.segments)
+        ours = Segment(segment_id, tuple(written), tuple(added), masks=masks)
+        segments = tuple(segment for segment in (*older, ours) if segment.live)
+        for path, mask in masks.items():
+            rows = next((one.live[path].rows for one in segments if path in one.live), 0)
+            mask.check(join(content.root, path), rows)
+        snapshot = replace(
+            base.snapshot,
+            spec=spec,
+            table=content.version,
+            partitions=rows_by_partition(segments, masks),
+            columns={field.name: str(field.type) for field in parse_ddl(spec.schema)},
+        )
+        return View(snapshot, segments)
+
+    def _check(self, base: View, content: LakeContent, count: int, unit: str, most: int) -> None:
+        if count > most:
+            covered = base.snapshot.table.version if base.snapshot.table is not None else "none"
+            raise IndexBehind(
+                f"snapshot {base.snapshot.number} covers version {covered} of the table, and version "
+                f"{content.version.version} has {count:,} {unit} more; at most {most:,} are read without an index",
+                base.spec.table,
+                action=Action.BUILD_AGAIN,
+            )
+
+
+def read_through(view: View) -> Segment | None:
+    """The segment in memory of a view of a newer version; None where there is none."""
+    return next((segment for segment in view.segments if segment.id.startswith(NEWEST)), None)
+
+
+def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo) -> SourceFileEntry:
+    with root.storage.open(info.path, known=info) as reader:
+        source = open_source(reader, spec.format, spec.read_options)
+    partition = root.partition_of(info.path, bool(spec.partitions))
+    return SourceFileEntry(info.path, partition, source.rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
+
+
+def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) -> IndexSpec:
+    """The spec with the columns of a version. IndexBehind where the entries of the index are not of this table."""
+    columns = parse_ddl(content.columns)
+    lost = [column.name for column in (*spec.stored_keys, *spec.include) if column.name not in columns.names]
+    before = parse_ddl(spec.schema)
+    changed = [
+        column.name
+        for column in (*spec.stored_keys, *spec.include)
+        if column.name in columns.names and columns.field(column.name).type != before.field(column.name).type
+    ]
+    same = known is not None and content.version.uuid == known.uuid
+    if not same or lost or changed or dict(content.types) != dict(spec.partition_types):
+        what = "another table is there now" if not same else "its columns or partitions changed since it was indexed"
+        raise IndexBehind(what, spec.table, column=", ".join([*lost, *changed]), action=Action.BUILD_AGAIN)
+    return replace(spec, schema=content.columns)
