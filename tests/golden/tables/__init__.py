@@ -19,12 +19,17 @@ PLACE = "/tmp/gnomon-tables"
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a table. `version` is the Delta version or the id of the Iceberg snapshot (-1: the table has
-    none yet); `columns` are the names and Spark types of that version, in order."""
+    """One version of a table.
+
+    `version` is the Delta version, or the id of the Iceberg snapshot (-1: the table has none yet). `key` names the
+    columns that tell rows apart. `columns` are the columns in order with their Spark types. `gone` says that VACUUM or
+    an expiry deleted files of the version: a reader must refuse it."""
 
     version: int
     operation: str
+    key: tuple[str, ...]
     columns: dict[str, str]
+    gone: bool
     table: "Table" = field(repr=False)
     metadata_file: str = field(repr=False)
     truth_file: str = field(repr=False)
@@ -42,7 +47,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Table:
-    """One table. `format` is "delta" or "iceberg"; `key` names the columns that tell rows apart."""
+    """One table. `format` is "delta" or "iceberg"; `key` is the key of the first version."""
 
     name: str
     format: str
@@ -93,10 +98,22 @@ def is_copy(place: Path, archive: tarfile.TarFile) -> bool:
 def described(file: Path) -> Table:
     """The table of a description."""
     text = json.loads(file.read_text(encoding="utf-8"))
-    table = Table(text["name"], text["format"], text["about"], tuple(text["key"]), text["folder"], [])
-    for each in text["versions"]:
-        version = Version(each["version"], each["operation"], each["columns"], table, each["metadata"], each["truth"])
-        table.versions.append(version)
+    versions: list[Version] = []
+    key = tuple(text["versions"][0]["key"])
+    table = Table(text["name"], text["format"], text["about"], key, text["folder"], versions)
+    versions += [
+        Version(
+            each["version"],
+            each["operation"],
+            tuple(each["key"]),
+            each["columns"],
+            each["gone"],
+            table,
+            each["metadata"],
+            each["truth"],
+        )
+        for each in text["versions"]
+    ]
     return table
 
 

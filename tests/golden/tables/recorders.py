@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.golden.tables import PLACE
@@ -17,6 +18,7 @@ class Recorder:
     the table is made: two checkouts with other copies of a table do not disturb each other."""
 
     format: str
+    key: tuple[str, ...]  # the columns that tell rows apart, in the versions from now on
 
     def __init__(self, spark: SparkSession, name: str, about: str, key: tuple[str, ...] = ("id",)) -> None:
         self.spark = spark
@@ -43,7 +45,7 @@ class Recorder:
         raise NotImplementedError
 
     def keep(self, operation: str, version: int, metadata: str, read: DataFrame) -> None:
-        """Keep the rows of one version as JSON lines, and its columns in the list of versions."""
+        """Keep the rows of one version as JSON lines, and its columns and key in the list of versions."""
         rows = exact_rows(read.toArrow(), self.key)
         truth = f"truth/{len(self.versions):02}.jsonl"
         lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows]
@@ -52,19 +54,28 @@ class Recorder:
             {
                 "version": version,
                 "operation": operation,
+                "key": list(self.key),
                 "metadata": metadata,
                 "rows": len(rows),
                 "truth": truth,
+                "gone": False,
                 "columns": {field.name: field.dataType.simpleString() for field in read.schema.fields},
             }
         )
+
+    def mark_gone(self) -> None:
+        """Mark the versions that the table's own reader reads no more: VACUUM or an expiry deleted files of theirs."""
+        for version in self.versions:
+            version["gone"] = not self.is_there(version["version"])
+
+    def is_there(self, version: int) -> bool:
+        raise NotImplementedError
 
     def description(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "format": self.format,
             "about": self.about,
-            "key": list(self.key),
             "folder": self.folder.name,
             "versions": self.versions,
         }
@@ -83,8 +94,19 @@ class DeltaRecorder(Recorder):
         """Keep each version since the last operation: one operation may make several."""
         newest = self.spark.sql(f"DESCRIBE HISTORY {self.identifier}").selectExpr("max(version)").first()[0]
         for version in range(len(self.versions), newest + 1):
-            read = self.spark.read.format("delta").option("versionAsOf", version).load(str(self.path))
-            self.keep(operation, version, "", read)
+            self.keep(operation, version, "", self.as_of(version))
+
+    def as_of(self, version: int) -> DataFrame:
+        return self.spark.read.format("delta").option("versionAsOf", version).load(str(self.path))
+
+    def is_there(self, version: int) -> bool:
+        try:
+            self.as_of(version).toArrow()
+        except Py4JJavaError as error:
+            if "FAILED_READ_FILE" not in str(error):
+                raise
+            return False
+        return True
 
 
 class IcebergRecorder(Recorder):
@@ -121,6 +143,9 @@ class IcebergRecorder(Recorder):
         as_of = self.spark.read.option("versionAsOf", version).table(self.identifier)
         if as_of.schema == read.schema and not same_rows(as_of.toArrow(), read.toArrow(), self.key):
             raise ValueError(f"{self.name}: Spark reads other rows as of snapshot {version}")
+
+    def is_there(self, version: int) -> bool:
+        return version == -1 or self.table().snapshot(version) is not None
 
 
 def same_rows(one: pa.Table, other: pa.Table, key: tuple[str, ...]) -> bool:

@@ -22,7 +22,7 @@ JARS = (
     "io.delta:delta-spark_4.1_2.13:4.4.0,"
     "org.xerial:sqlite-jdbc:3.49.1.0"
 )
-CATALOG = f"{PLACE}/catalog.db"
+CATALOG = f"{PLACE}/catalog-{os.getpid()}.db"
 CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.jars.packages": JARS,

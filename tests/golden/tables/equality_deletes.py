@@ -1,0 +1,57 @@
+"""Equality deletes, which Spark cannot write, by Iceberg's Java library in Spark's own process."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.golden.tables.recorders import IcebergRecorder
+
+
+class EqualityDeletes:
+    """Commits equality deletes, and rows, through Iceberg's Java library."""
+
+    def __init__(self, run: IcebergRecorder) -> None:
+        self.run = run
+        self.java = run.spark._jvm
+        self.files = 0
+
+    def commit(self, operation: str, deletes: list[dict[str, Any]], rows: Sequence[dict[str, Any]] = ()) -> None:
+        """Commit one delete file, and one file of the rows if there are any. All deletes have the same columns."""
+        table = self.run.table()
+        names = list(deletes[0])
+        ids = self.run.spark.sparkContext._gateway.new_array(self.java.int, len(names))
+        for place, name in enumerate(names):
+            ids[place] = table.schema().findField(name).fieldId()
+        parquet = self.java.org.apache.iceberg.FileFormat.PARQUET
+        of_deletes = table.schema().select(names)
+        factory = (
+            self.java.org.apache.iceberg.data.GenericFileWriterFactory.Builder(table)
+            .dataFileFormat(parquet)
+            .dataSchema(table.schema())
+            .deleteFileFormat(parquet)
+            .equalityFieldIds(ids)
+            .equalityDeleteRowSchema(of_deletes)
+            .build()
+        )
+        delta = table.newRowDelta()
+        writer = factory.newEqualityDeleteWriter(self.output(table), table.spec(), None)
+        self.write(writer, of_deletes, deletes)
+        delta.addDeletes(writer.toDeleteFile())
+        if rows:
+            writer = factory.newDataWriter(self.output(table), table.spec(), None)
+            self.write(writer, table.schema(), rows)
+            delta.addRows(writer.toDataFile())
+        delta.commit()
+        self.run.record(operation)
+
+    def output(self, table: Any) -> Any:
+        self.files += 1
+        file = table.io().newOutputFile(f"{self.run.path}/data/written-by-java-{self.files}.parquet")
+        return self.java.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
+
+    def write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            record = self.java.org.apache.iceberg.data.GenericRecord.create(schema)
+            for name, value in row.items():
+                record.setField(name, value)
+            writer.write(record)
+        writer.close()
