@@ -114,7 +114,7 @@ class ServedIndex:
         spec, source = index.spec, index.spec.source
         above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
         elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
-        of_index = ((index.location, "the index"), (place, "the index"))
+        of_index = ((index.location, "the index"), (place, "the index"), (spec.source_name, "the source"))
         payload = (name for name in index.view.columns if name not in spec.partitions)
         return Roots(
             (*of_index, (source, "the source"), *above, *elsewhere),

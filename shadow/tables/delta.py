@@ -22,6 +22,7 @@ from gnomon.shadow.storage import Storage, below, is_absolute, storage_at
 from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
+UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
 DIGEST_BYTES = 64 * 1024
 SIMPLE = {
     "boolean": pa.bool_(),
@@ -47,21 +48,21 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
         raise UsageError("table version", name, expected="a number", found=repr(wanted))
     with _errors(name):
         table = DeltaTable(root, version=int(wanted) if wanted else None)
-        metadata = table.metadata()
+        metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         adds = pa.table(table.get_add_actions(flatten=True))
     mode = metadata.configuration.get(f"{MAPPING}mode", "none")
-    fields = json.loads(table.schema().to_json())["fields"]
-    partitions = list(metadata.partition_columns)
-    types = {field["name"]: _partition_type(name, field) for field in fields if field["name"] in partitions}
+    fields, partitions = schema["fields"], list(metadata.partition_columns)
+    known = {field["name"]: _partition_type(name, field) for field in fields if field["name"] in partitions}
+    types = {column: known[column] for column in partitions}
     in_files = [_field(name, field, mode) for field in fields if field["name"] not in partitions]
     return LakeContent(
-        _version(table, storage_at(root)),
-        f"delta:{root}",
-        root,
-        _files(root, adds, {column: types[column] for column in partitions}),
-        {column: types[column] for column in partitions},
-        ddl_of(in_files, name),
-        partial(_deleted, table, root),
+        version=_version(table, storage_at(root)),
+        name=f"delta:{root}",
+        root=root,
+        files=_files(root, adds, types),
+        types=types,
+        columns=ddl_of(in_files, name),
+        deleted=partial(_deleted, table, root, name),
     )
 
 
@@ -101,6 +102,8 @@ def _errors(name: str) -> Iterator[None]:
             f"no Delta table there ({_line(error)})", name, expected="a folder with _delta_log"
         ) from None
     except (DeltaError, OSError) as error:
+        if UNSUPPORTED in str(error):
+            raise UsageError(f"a table that deltalake does not read ({_line(error)})", name) from None
         raise StorageError(f"its log cannot be read ({_line(error)})", name) from None
 
 
@@ -168,10 +171,12 @@ def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     raise UsageError(f"column {column} of type {shown} is not read", name)
 
 
-def _deleted(table: DeltaTable, root: str) -> dict[str, BitMap64]:
+def _deleted(table: DeltaTable, root: str, name: str) -> dict[str, BitMap64]:
     """The deleted rows of each file that has a deletion vector."""
     found: dict[str, BitMap64] = {}
-    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+    with _errors(name):
+        batches = list(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
+    for batch in batches:
         paths, kept = batch.column("filepath").to_pylist(), batch.column("selection_vector")
         for i, path in enumerate(paths):
             flags = kept[i].values  # n flags, one for each of the first n rows of the file

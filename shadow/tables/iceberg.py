@@ -5,6 +5,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -76,8 +77,11 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     name = f"iceberg:{place}"
     table = _table(place, name, version)
     wanted = version.version if version is not None else ""
+    if version is not None and wanted and version.metadata:
+        with suppress(SourceNotFound):  # the table may have removed the file
+            table, wanted = _table(version.metadata, name, None), ""  # with the columns of that time
     root = storage_at(table.metadata.location).root
-    is_static = isinstance(table, StaticTable)
+    is_static = "/" in place
     snapshot = _snapshot(table, wanted, name)
     found = _manifests(table.io, snapshot, name)
     schema = table.schema()

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage import ANY_TIME, FileInfo, is_absolute
-from gnomon.shadow.tables.partitions import partition_folders
+from gnomon.shadow.tables.partitions import exact_folders
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
 
@@ -180,4 +180,4 @@ def ddl_of(fields: list[pa.Field], name: str) -> str:
 
 def folders_of(values: Mapping[str, object]) -> str:
     """The partition folders of values in their text form, None for null."""
-    return partition_folders({name: "" if value is None else str(value) for name, value in values.items()})
+    return exact_folders({name: None if value is None else str(value) for name, value in values.items()})

@@ -66,6 +66,13 @@ def partition_folders(values: Mapping[str, str]) -> str:
     return "/".join(f"{_escaped(name)}={_escaped(text) or NULL_VALUE}" for name, text in values.items())
 
 
+def exact_folders(values: Mapping[str, str | None]) -> str:
+    """The folders of a partition of a lake table, whose empty texts are no nulls."""
+    return "/".join(
+        f"{_escaped(name)}={NULL_VALUE if text is None else _escaped(text)}" for name, text in values.items()
+    )
+
+
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(c):02X}" if c in ESCAPED else c for c in text)
 
