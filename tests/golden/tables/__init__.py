@@ -5,6 +5,7 @@ holds absolute paths, so each table has one fixed place below `PLACE`, and the f
 shared by all tests of the machine: a test that writes to a table copies it first (Delta), or writes one of its own.
 `deploy/make-tables.sh` writes the tables anew."""
 
+import fcntl
 import functools
 import json
 import tarfile
@@ -29,6 +30,7 @@ class Version:
     operation: str
     key: tuple[str, ...]
     columns: dict[str, str]
+    row_count: int
     gone: bool
     table: "Table" = field(repr=False)
     metadata_file: str = field(repr=False)
@@ -68,21 +70,18 @@ class Table:
 @functools.cache
 def unpacked(table: Table) -> Path:
     """The folder below `PLACE` with the table's files and rows. An unpacked copy that has exactly the files of the
-    archive stays as it is; another one is replaced. Several processes may do this at once."""
+    archive stays as it is; another one is replaced. Several processes may do this at once: a lock lets one do it."""
     place = Path(PLACE) / table.folder
-    with tarfile.open(HERE / f"{table.name}.tar.gz") as archive:
+    Path(PLACE).mkdir(parents=True, exist_ok=True)
+    with open(f"{PLACE}/.lock", "w") as lock, tarfile.open(HERE / f"{table.name}.tar.gz") as archive:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if is_copy(place, archive):
             return place
-        Path(PLACE).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{table.folder}-", dir=PLACE) as temporary:
             archive.extractall(f"{temporary}/new", filter="data")
             if place.exists():
                 place.rename(f"{temporary}/old")
-            try:
-                Path(f"{temporary}/new").rename(place)
-            except OSError:  # another process was faster
-                if not is_copy(place, archive):
-                    raise
+            Path(f"{temporary}/new").rename(place)
     return place
 
 
@@ -107,6 +106,7 @@ def described(file: Path) -> Table:
             each["operation"],
             tuple(each["key"]),
             each["columns"],
+            each["rows"],
             each["gone"],
             table,
             each["metadata"],

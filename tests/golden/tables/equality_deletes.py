@@ -14,9 +14,24 @@ class EqualityDeletes:
         self.java = run.spark._jvm
         self.files = 0
 
-    def commit(self, operation: str, deletes: list[dict[str, Any]], rows: Sequence[dict[str, Any]] = ()) -> None:
-        """Commit one delete file, and one file of the rows if there are any. All deletes have the same columns."""
+    def commit(
+        self,
+        operation: str,
+        deletes: list[dict[str, Any]],
+        rows: Sequence[dict[str, Any]] = (),
+        superseded: Sequence[int] = (),
+        spec: int | None = None,
+        partition: str | None = None,
+    ) -> None:
+        """Commit one delete file, and one file of the rows if there are any. All deletes have the same columns. A
+        position delete of the same commit removes the superseded rows, by their positions, as Flink does where one
+        key changes twice. The files belong to a partition spec, by default the table's own, and to its partition."""
         table = self.run.table()
+        used = table.spec() if spec is None else table.specs()[spec]
+        values = None
+        if partition is not None:
+            values = self.java.org.apache.iceberg.PartitionData(used.partitionType())
+            values.put(0, partition)
         names = list(deletes[0])
         ids = self.run.spark.sparkContext._gateway.new_array(self.java.int, len(names))
         for place, name in enumerate(names):
@@ -33,13 +48,20 @@ class EqualityDeletes:
             .build()
         )
         delta = table.newRowDelta()
-        writer = factory.newEqualityDeleteWriter(self.output(table), table.spec(), None)
+        writer = factory.newEqualityDeleteWriter(self.output(table), used, values)
         self.write(writer, of_deletes, deletes)
         delta.addDeletes(writer.toDeleteFile())
         if rows:
-            writer = factory.newDataWriter(self.output(table), table.spec(), None)
+            writer = factory.newDataWriter(self.output(table), used, values)
             self.write(writer, table.schema(), rows)
             delta.addRows(writer.toDataFile())
+            if superseded:
+                path = writer.toDataFile().location()
+                writer = factory.newPositionDeleteWriter(self.output(table), used, values)
+                for position in superseded:
+                    writer.write(self.java.org.apache.iceberg.deletes.PositionDelete.create().set(path, position))
+                writer.close()
+                delta.addDeletes(writer.toDeleteFile())
         delta.commit()
         self.run.record(operation)
 

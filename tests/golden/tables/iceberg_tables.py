@@ -226,7 +226,7 @@ def iceberg_types(run: IcebergRecorder) -> None:
 def iceberg_equality_deletes(run: IcebergRecorder) -> None:
     """Equality deletes, which Spark reads and does not write (Iceberg's Java library writes them here): by the key,
     by another column with null, by two columns; keys that come back later; rows added in the same commit, which the
-    delete leaves; beside position deletes."""
+    delete leaves and a position delete of that commit removes; other position deletes."""
     run(
         "create",
         "CREATE TABLE {t} (id BIGINT, name STRING, kind STRING) USING iceberg LOCATION '{path}' "
@@ -235,17 +235,17 @@ def iceberg_equality_deletes(run: IcebergRecorder) -> None:
     rows = "SELECT 5000000000 + id, concat('name-', id), IF(id % 9 = 0, NULL, concat('kind-', id % 5))"
     run("append", f"INSERT INTO {{t}} {rows} FROM range(0, 60, 1, 1)")
     deletes = EqualityDeletes(run)
-    ids = [
-        5_000_000_003,
-        5_000_000_017,
-        5_000_000_059,
-        5_000_009_999,
-    ]  # py4j makes longs of numbers that are too big for int
+    ids = [5_000_000_003, 5_000_000_017, 5_000_000_059, 5_000_009_999]  # beyond int: py4j makes Java longs of them
     deletes.commit("equality delete by the key", [{"id": number} for number in ids])
     run("append deleted keys again", "INSERT INTO {t} SELECT 5000000000 + id, 'back', 'kind-1' FROM range(3, 4, 1, 1)")
     run("delete positions", "DELETE FROM {t} WHERE id BETWEEN 5000000020 AND 5000000024")
-    added = [{"id": 5_000_000_005, "name": "replaced", "kind": None}, {"id": 5_000_000_100, "name": "new", "kind": "x"}]
-    deletes.commit("upsert: equality delete and rows in one commit", [{"id": row["id"]} for row in added], added)
+    added = [
+        {"id": 5_000_000_005, "name": "replaced", "kind": "kind-1"},
+        {"id": 5_000_000_005, "name": "replaced twice", "kind": None},
+        {"id": 5_000_000_100, "name": "new", "kind": "kind-2"},
+    ]
+    keys = [{"id": row["id"]} for row in added[1:]]
+    deletes.commit("upsert: deletes and rows in one commit", keys, added, superseded=[0])
     deletes.commit("equality delete by a column of null", [{"kind": None}])
     deletes.commit(
         "equality delete by two columns",
@@ -253,6 +253,29 @@ def iceberg_equality_deletes(run: IcebergRecorder) -> None:
     )
     run("append", f"INSERT INTO {{t}} {rows} FROM range(60, 80, 1, 1)")
     run("rewrite data files", f"CALL lake.system.rewrite_data_files(table => 'db.{run.name}', {EVERYTHING})")
+
+
+def iceberg_equality_scopes(run: IcebergRecorder) -> None:
+    """Equality deletes of a partition, which leave equal keys of other partitions, and of a file without partition,
+    which delete in all partitions; the partition field comes later than the first files. The key is (id, part)."""
+    run.key = ("id", "part")
+    run(
+        "create",
+        "CREATE TABLE {t} (id BIGINT, part STRING, name STRING) USING iceberg LOCATION '{path}' "
+        f"TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})",
+    )
+    rows = "SELECT 5000000000 + id DIV 3, concat('p', id % 3), concat('name-', id)"
+    run("append without partitions", f"INSERT INTO {{t}} {rows} FROM range(0, 30, 1, 1)")
+    run("add a partition field", "ALTER TABLE {t} ADD PARTITION FIELD part")
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(30, 90, 1, 1)")
+    deletes = EqualityDeletes(run)
+    ids = [{"id": 5_000_000_001}, {"id": 5_000_000_012}, {"id": 5_000_000_013}]
+    deletes.commit("equality delete of a partition", ids, partition="p1")
+    deletes.commit("equality delete of all partitions", [{"id": 5_000_000_002}, {"id": 5_000_000_015}], spec=0)
+    added = [{"id": 5_000_000_020, "part": "p2", "name": "replaced"}]
+    deletes.commit("upsert in a partition", [{"id": 5_000_000_020}], added, partition="p2")
+    run("drop the partition field", "ALTER TABLE {t} DROP PARTITION FIELD part")
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(90, 99, 1, 1)")
 
 
 def iceberg_name_mapping(run: IcebergRecorder) -> None:
@@ -344,6 +367,7 @@ ICEBERG: dict[str, Callable[[IcebergRecorder], None]] = {
         iceberg_formats,
         iceberg_types,
         iceberg_equality_deletes,
+        iceberg_equality_scopes,
         iceberg_name_mapping,
         iceberg_branches,
         iceberg_expired,

@@ -25,6 +25,7 @@ JARS = (
 CATALOG = f"{PLACE}/catalog-{os.getpid()}.db"
 CONFIGURATION = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.jars.packages": JARS,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
