@@ -14,10 +14,9 @@ from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_here
+from gnomon.shadow.maintenance import index_here, masks_at
 from gnomon.shadow.metadata import (
     IndexSpec,
-    Mask,
     Segment,
     SourceFileEntry,
     SourceRoot,
@@ -25,7 +24,7 @@ from gnomon.shadow.metadata import (
     diff,
     rows_by_partition,
 )
-from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
+from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
@@ -149,15 +148,12 @@ class NewestVersion:
         fetcher = Fetcher(root.storage, spec, FETCHER_BYTES)
         added = [_entry(root, spec, info) for info in difference.to_index]
         self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
-        masks = {path: Mask.of(rows) for path, rows in content.deleted().items()}
         segment_id = f"{NEWEST}{secrets.token_hex(8)}"
         written, _ = index_here(cast(Storage, self._storage), spec, segment_id, fetcher, root.location, added)
-        older = (replace(one, dead=difference.dead[one.id], masks=masks) for one in base.segments)
-        ours = Segment(segment_id, tuple(written), tuple(added), masks=masks)
-        segments = tuple(segment for segment in (*older, ours) if segment.live)
-        for path, mask in masks.items():
-            rows = next((one.live[path].rows for one in segments if path in one.live), 0)
-            mask.check(join(content.root, path), rows)
+        older = difference.applied_to(base.segments)
+        ours = Segment(segment_id, tuple(written), tuple(added))
+        masks = masks_at(cast(Storage, self._storage), spec, [*older, ours], content)
+        segments = tuple(replace(one, masks=masks) for one in (*older, ours) if one.live)
         snapshot = replace(
             base.snapshot,
             spec=spec,

@@ -26,21 +26,19 @@ from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source
 from gnomon.shadow.errors import ConcurrentCommit, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_here, publish_build
+from gnomon.shadow.maintenance import index_here, masks_at, publish_build
 from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
-    Mask,
-    Masks,
     PageMapsEntry,
+    Segment,
     Snapshot,
     SourceRoot,
-    View,
     put_back,
     schema_option,
 )
 from gnomon.shadow.old_names import under_old_name
-from gnomon.shadow.storage import Place, Storage, as_location, join, probe
+from gnomon.shadow.storage import Place, Storage, as_location, probe
 from gnomon.shadow.tables import LakeSource, Table
 from gnomon.shadow.verify import verify_sample
 from gnomon.sources import FORMATS
@@ -259,6 +257,8 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
         with stages.stage("verify"):
             check_unchanged(root, described, spec)
             verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+    ours = Segment(segment, tuple(written), tuple(one.entry for one in described))
+    after = [*difference.applied_to(view.segments if view is not None else ()), ours]
     changes = Changes(
         operation="build" if batch is None else "dedup",
         index_files=written,
@@ -274,7 +274,7 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
         },
         folders=root.table.folders if isinstance(root.table, Table) else None,
         table=root.table.content.version if isinstance(root.table, LakeSource) else None,
-        masks=_masks(root.table, described, view) if isinstance(root.table, LakeSource) else None,
+        masks=masks_at(storage, spec, after, root.table.content) if isinstance(root.table, LakeSource) else None,
     )
     with stages.stage("commit"):
         if planned.newest is not None:
@@ -318,16 +318,6 @@ def _write_here(
     fetcher = Fetcher(root.storage, spec, CACHE_BYTES)
     written, counts = index_here(storage, spec, segment, fetcher, root.location, [one.entry for one in described])
     return written, with_rows(described, dict(enumerate(counts)))
-
-
-def _masks(table: LakeSource, described: Sequence[Described], view: View | None) -> Masks:
-    """The deleted rows of the table's live files. DamagedMetadata where they are not rows of these files."""
-    rows = {path: file.rows for path, file in view.covered.items()} if view is not None else {}
-    rows |= {one.entry.path: one.entry.rows for one in described}
-    masks = {path: Mask.of(numbers) for path, numbers in table.content.deleted().items()}
-    for path, mask in masks.items():
-        mask.check(join(table.location, path), rows.get(path, 0))
-    return masks
 
 
 def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:

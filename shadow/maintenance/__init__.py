@@ -1,6 +1,7 @@
 """Maintenance of an index: compact, rebucket and vacuum.
 
 - `compaction`        compact and rebucket
+- `masking`           the rows that a lake table has deleted, as masks
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
 - `index_here`        index files of a few source files, made in this process
@@ -11,6 +12,7 @@
 
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.index_here import index_here
+from gnomon.shadow.maintenance.masking import masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
@@ -22,6 +24,7 @@ __all__ = [
     "compact",
     "history",
     "index_here",
+    "masks_at",
     "newest_records",
     "publish_build",
     "rebucket",

@@ -227,6 +227,10 @@ class Diff:
     def is_empty(self) -> bool:
         return not (self.new or self.changed or self.vanished or self.newer)
 
+    def applied_to(self, segments: Iterable[Segment]) -> list[Segment]:
+        """The segments without the files that are changed or gone, and without masks."""
+        return [replace(one, dead=one.dead | self.dead.get(one.id, frozenset()), masks={}) for one in segments]
+
 
 def within(root: SourceRoot, difference: Diff, segments: Iterable[Segment], partitions: Collection[str]) -> Diff:
     """The part of a difference in some partitions. Files of other partitions stay covered or uncovered."""

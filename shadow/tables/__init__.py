@@ -10,7 +10,14 @@
 """
 
 from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
-from gnomon.shadow.tables.lake_source import LakeContent, LakeSource, TableVersion, is_lake, lake_source
+from gnomon.shadow.tables.lake_source import (
+    EqualityDeletes,
+    LakeContent,
+    LakeSource,
+    TableVersion,
+    is_lake,
+    lake_source,
+)
 from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
@@ -35,6 +42,7 @@ __all__ = [
     "NULL_VALUE",
     "TABLE_PREFIX",
     "TEXT",
+    "EqualityDeletes",
     "LakeContent",
     "LakeSource",
     "LakeTable",

@@ -30,7 +30,16 @@ from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import below, storage_at
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.lake_source import (
+    EqualityDeletes,
+    LakeContent,
+    LakeFile,
+    TableVersion,
+    ddl_of,
+    field_of,
+    folders_of,
+)
+from gnomon.sources.types import FIELD_ID
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
 DELETED = 2  # the status of an entry of a manifest
@@ -55,10 +64,13 @@ SIMPLE: dict[type[iceberg_types.IcebergType], pa.DataType] = {
 
 
 class DeleteFile(NamedTuple):
-    """A file of deletes: its sequence number and its entry in the manifest."""
+    """A file of deletes: its sequence number, its entry in the manifest, its partition spec, and its partition's values
+    by the ids of the spec's fields."""
 
     sequence: int
     entry: Mapping[str, Any]
+    spec: int
+    partition: Mapping[int, object]
 
 
 @dataclass
@@ -99,6 +111,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
         types=types,
         columns=ddl_of(fields, name),
         deleted=partial(_deleted, table.io, found, paths, name),
+        equality_deletes=partial(_equality_deletes, table, schema, found, paths, name),
     )
 
 
@@ -206,9 +219,10 @@ def _manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Manifest
                 continue
             sequence = entry.get("sequence_number")
             sequence = manifest.get("sequence_number") or 0 if sequence is None else sequence
-            file = entry["data_file"]
+            file, spec = entry["data_file"], manifest.get("partition_spec_id", 0)
+            values = {number: file["partition"].get(of) for number, of in partition.items()}
             if file.get("content", DATA) != DATA:
-                found.deletes.append(DeleteFile(sequence, file))
+                found.deletes.append(DeleteFile(sequence, file, spec, values))
                 continue
             if file["file_format"].upper() != "PARQUET":
                 raise UsageError(
@@ -216,10 +230,9 @@ def _manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Manifest
                 )
             if file.get("key_metadata") is not None:
                 raise UsageError("an encrypted data file is not read", file["file_path"])
-            values = {number: file["partition"].get(of) for number, of in partition.items()}
             found.data[file["file_path"]] = {"size": file["file_size_in_bytes"], "partition": values}
             found.sequences[file["file_path"]] = sequence
-            found.specs[file["file_path"]] = manifest.get("partition_spec_id", 0)
+            found.specs[file["file_path"]] = spec
     return found
 
 
@@ -323,23 +336,55 @@ def _deleted(source: FileIO, found: Manifests, paths: _Paths, name: str) -> dict
     vectors: set[str] = set()
     for delete in found.deletes:
         file = delete.entry
-        if file["content"] == EQUALITY_DELETES:
-            raise UsageError(
-                "equality deletes are not read; rewrite them as position deletes or deletion vectors first",
-                file["file_path"],
-            )
-        if file["file_format"].upper() == "PUFFIN":
+        if file["content"] == POSITION_DELETES and file["file_format"].upper() == "PUFFIN":
             location = file["referenced_data_file"]
             if _applies(found, location, delete.sequence):
                 deleted[location] = _vector(_read(source, file["file_path"], name), file)
                 vectors.add(location)
     for delete in found.deletes:
         file = delete.entry
-        if file["file_format"].upper() != "PUFFIN":
+        if file["content"] == POSITION_DELETES and file["file_format"].upper() != "PUFFIN":
             for location, numbers in _positions(_read(source, file["file_path"], name), file):
                 if location not in vectors and _applies(found, location, delete.sequence):
                     deleted[location] = deleted.get(location, BitMap64()) | BitMap64(numbers)
     return {paths.path(location): numbers for location, numbers in deleted.items() if len(numbers)}
+
+
+def _equality_deletes(
+    table: Table, schema: Schema, found: Manifests, paths: _Paths, name: str
+) -> list[EqualityDeletes]:
+    """The deletes by values. A file of them applies to data files with a lower sequence number, and, if its partition
+    spec has fields, of the same spec and partition."""
+    deletes = []
+    for delete in found.deletes:
+        file, where = delete.entry, delete.entry["file_path"]
+        if file["content"] != EQUALITY_DELETES:
+            continue
+        if file["file_format"].upper() != "PARQUET":
+            raise UsageError(
+                f"equality deletes of format {file['file_format']} are not read", where, expected="Parquet"
+            )
+        columns = {number: schema.find_column_name(number) for number in file["equality_ids"]}
+        try:
+            rows = pq.read_table(pa.BufferReader(_read(table.io, where, name)))
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"a damaged file of equality deletes ({_line(error)})", where) from None
+        places = {int((one.metadata or {}).get(FIELD_ID, -1)): i for i, one in enumerate(rows.schema)}
+        if any(column is None or number not in places for number, column in columns.items()):
+            raise UsageError("equality deletes by a column that the table no longer has are not read", where)
+        everywhere = table.specs()[delete.spec].is_unpartitioned()
+        files = frozenset(
+            paths.path(location)
+            for location, sequence in found.sequences.items()
+            if sequence < delete.sequence
+            and (
+                everywhere
+                or (found.specs[location], found.data[location]["partition"]) == (delete.spec, delete.partition)
+            )
+        )
+        values = [rows.column(places[number]) for number in columns]
+        deletes.append(EqualityDeletes(where, pa.table(values, names=list(columns.values())), files))
+    return deletes
 
 
 def _applies(found: Manifests, location: str, sequence: int) -> bool:

@@ -2,7 +2,7 @@
 that it has deleted. Its metadata says so, and not its folder: nothing is listed."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -45,12 +45,26 @@ class TableVersion(NamedTuple):
     metadata: str = ""
 
 
+class EqualityDeletes(NamedTuple):
+    """Deletes by values: `rows` has the values of some columns, by name; `files` are the paths of the data files whose
+    rows with these values are deleted. Nulls equal nulls. `location` is the file of the deletes."""
+
+    location: str
+    rows: pa.Table
+    files: frozenset[str]
+
+
+def no_equality_deletes() -> Sequence[EqualityDeletes]:
+    """What a table without them has."""
+    return ()
+
+
 @dataclass(frozen=True)
 class LakeContent:
     """What a lake table holds at a version. `name` is the one on record, `root` the folder
     below which files have relative paths. `types` has its
     partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
-    numbers that are deleted in each file, by path."""
+    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values."""
 
     version: TableVersion
     name: str
@@ -59,6 +73,7 @@ class LakeContent:
     types: Mapping[str, str]
     columns: str
     deleted: Callable[[], Mapping[str, BitMap64]]
+    equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
 
 
 @dataclass(frozen=True)

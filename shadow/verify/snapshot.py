@@ -12,11 +12,11 @@ from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Fetcher, prove_page_maps
 from gnomon.shadow.lookup import open_filter
+from gnomon.shadow.maintenance import masks_at
 from gnomon.shadow.metadata import (
     SPEC_PATH,
     IndexFileEntry,
     IndexSpec,
-    Mask,
     Masks,
     Proofs,
     Snapshot,
@@ -123,7 +123,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
         report.plain_table = plain_table(storage, view)
         return report
     root = _source_of(storage, view, report)
-    stale = _check_coverage(root, view, report) if root else set(view.covered)
+    stale = _check_coverage(storage, root, view, report) if root else set(view.covered)
     source: Readable = root.storage if root else storage  # without a root, nothing is read from it
     fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # with the pages of the files themselves, not recorded page maps
     read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
@@ -224,11 +224,11 @@ def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | Non
         return None
 
 
-def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
+def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Report) -> set[str]:
     """Compare the source's files with the covered ones. Changed and vanished files are faults, and returned. A lake
     table is compared at the version that the snapshot covers, with its deleted rows."""
     if isinstance(root.table, LakeSource):
-        return _check_version(root.table, view, report)
+        return _check_version(storage, root.table, view, report)
     try:
         files, lake_table = root.listing()
         proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
@@ -248,11 +248,11 @@ def _check_coverage(root: SourceRoot, view: View, report: Report) -> set[str]:
     return {info.path for info in difference.changed}.union(difference.vanished)
 
 
-def _check_version(table: LakeSource, view: View, report: Report) -> set[str]:
+def _check_version(storage: Storage, table: LakeSource, view: View, report: Report) -> set[str]:
     """Compare the files and deleted rows of a lake table with the covered ones. Returns the files that differ."""
     try:
         known, files = table.content, {info.path: info.size for info in table.list("")}
-        deleted = {path: Mask.of(rows) for path, rows in known.deleted().items()}
+        deleted = masks_at(storage, view.spec, view.segments, known)
     except FAILURES as error:
         report.add(fault_of(error, view.spec.source))
         return set()

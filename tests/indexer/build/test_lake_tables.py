@@ -68,7 +68,6 @@ def check(opened: Index, version: Version, all_keys: set[tuple[Any, ...]]) -> No
 REFUSED = {  # tables, some of whose versions are not read: what the error says
     "delta_widened": "TypeWidening",
     "iceberg_defaults": "has the default",
-    "iceberg_equality_deletes": "equality deletes are not read",
     "iceberg_formats": "a data file of format",
 }
 REBUILT = {  # tables, one of whose versions needs another index: what the error says
