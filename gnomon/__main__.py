@@ -67,6 +67,11 @@ COMMANDS = {
         "gnomon.commands.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
     ),
     "history": Command("gnomon.commands.history", "Show the kept snapshots.", "gnomon history /indexes/crawl"),
+    "find": Command(
+        "gnomon.commands.find",
+        "Find a key in all versions of a Delta or Iceberg table.",
+        "gnomon find /indexes/orders 4711 --all-versions",
+    ),
     "verify": Command(
         "gnomon.commands.verify",
         "Check that an index is whole and its pointers are right.",

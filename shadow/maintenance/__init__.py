@@ -1,5 +1,6 @@
 """Maintenance of an index: compact, rebucket and vacuum.
 
+- `all_versions`      the rows of a key in all versions of a lake table
 - `compaction`        compact and rebucket
 - `masking`           the rows that a lake table has deleted, as masks
 - `merge`             live entries of several index files, sorted, by bucket
@@ -10,6 +11,7 @@
 - `snapshot_history`  the snapshots that are kept
 """
 
+from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.index_here import index_here
 from gnomon.shadow.maintenance.masking import masks_at
@@ -18,10 +20,13 @@ from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
+    "AllVersions",
     "CompactResult",
     "Record",
+    "VersionedRow",
     "check_no_other_files",
     "compact",
+    "find_all_versions",
     "history",
     "index_here",
     "masks_at",

@@ -11,9 +11,11 @@
 
 from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
 from gnomon.shadow.tables.lake_source import (
+    MAIN,
     EqualityDeletes,
     LakeContent,
     LakeSource,
+    TableHistory,
     TableVersion,
     is_lake,
     lake_source,
@@ -39,6 +41,7 @@ from gnomon.shadow.tables.partitions import (
 
 __all__ = [
     "HIDDEN_FOLDERS",
+    "MAIN",
     "NULL_VALUE",
     "TABLE_PREFIX",
     "TEXT",
@@ -47,6 +50,7 @@ __all__ = [
     "LakeSource",
     "LakeTable",
     "Table",
+    "TableHistory",
     "TableVersion",
     "as_partition_value",
     "asked_values",

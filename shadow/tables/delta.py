@@ -1,6 +1,7 @@
 """Delta Lake tables, read by deltalake: the live files of a version, and the deletion vectors of its files."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,11 +20,22 @@ from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.btree.keys import stored_values
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, below, is_absolute, storage_at
-from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.lake_source import (
+    MAIN,
+    LakeContent,
+    LakeFile,
+    TableHistory,
+    TableVersion,
+    ddl_of,
+    field_of,
+    folders_of,
+)
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
 UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
 DIGEST_BYTES = 64 * 1024
+LOG = "_delta_log"
+LOG_FILE = re.compile(rf"{LOG}/(\d{{20}})\.(json|checkpoint\..*parquet|checkpoint\..*json)")
 SIMPLE = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -76,6 +88,20 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
         return known
     with _errors(name):
         return _version(DeltaTable(storage.root), storage)
+
+
+def read_history(place: str, known: TableVersion) -> TableHistory:
+    """The versions of the table, by a listing of its log. The table expired those before its first checkpoint whose
+    files of the log are not all there."""
+    storage, name = storage_at(place), f"delta:{place}"
+    with _errors(name):
+        newest = _version(DeltaTable(storage.root), storage)
+    names = [LOG_FILE.fullmatch(info.path) for info in storage.list(LOG, hidden=True)]
+    commits = {int(match[1]) for match in names if match and match[2] == "json"}
+    begins = {int(match[1]) for match in names if match and match[2] != "json"} | ({0} & commits)
+    first = min(begins, default=int(newest.version))
+    versions = [newest._replace(version=str(one), metadata="") for one in range(first, int(newest.version) + 1)]
+    return TableHistory({MAIN: versions}, [str(one) for one in range(first)])
 
 
 def _version(table: DeltaTable, storage: Storage) -> TableVersion:

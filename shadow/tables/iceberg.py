@@ -31,9 +31,11 @@ from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, Stora
 from gnomon.shadow.storage import below, storage_at
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
 from gnomon.shadow.tables.lake_source import (
+    MAIN,
     EqualityDeletes,
     LakeContent,
     LakeFile,
+    TableHistory,
     TableVersion,
     ddl_of,
     field_of,
@@ -91,7 +93,10 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     wanted = version.version if version is not None else ""
     if version is not None and wanted and version.metadata:
         with suppress(SourceNotFound):  # the table may have removed the file
-            table, wanted = _table(version.metadata, name, None), ""  # with the columns of that time
+            table = _table(version.metadata, name, None)
+            current = table.current_snapshot()
+            if current is not None and str(current.snapshot_id) == wanted:
+                wanted = ""  # with the columns of that time, which may be newer than the snapshot's
     root = storage_at(table.metadata.location).root
     is_static = "/" in place
     snapshot = _snapshot(table, wanted, name)
@@ -119,6 +124,39 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version, by a read of the metadata file that the catalog or the folder names."""
     table = _table(place, f"iceberg:{place}", known)
     return _version(table, table.current_snapshot())
+
+
+def read_history(place: str, known: TableVersion) -> TableHistory:
+    """The snapshots that the newest metadata names: the table's own line by its log of snapshots, each other branch and
+    tag by its ancestors, and snapshots that no line leads to, each alone. Snapshots that another one names as its
+    parent, and the metadata does not have, expired."""
+    table = _table(place, f"iceberg:{place}", known)
+    by_id = {one.snapshot_id: one for one in table.snapshots()}
+
+    def ancestors(number: int | None) -> list[int]:
+        found: list[int] = []
+        while number in by_id and number not in found:
+            found.append(number)
+            number = by_id[number].parent_snapshot_id
+        return found[::-1]
+
+    current = table.current_snapshot()
+    logged = [entry.snapshot_id for entry in table.history() if entry.snapshot_id in by_id]
+    own = ancestors(current.snapshot_id if current is not None else None)
+    main = [one for one in own if one not in logged] + logged
+    main += own[-1:] if main[-1:] != own[-1:] else []
+    branches, seen = {MAIN: main}, set(main)
+    for ref, at in sorted(table.metadata.refs.items()):
+        if aside := [one for one in ancestors(at.snapshot_id) if one not in main]:
+            branches[ref] = aside
+            seen.update(aside)
+    branches |= {f"snapshot {one}": [one] for one in by_id if one not in seen}
+    parents = [one.parent_snapshot_id for one in by_id.values()]
+    expired = dict.fromkeys(str(one) for one in parents if one is not None and one not in by_id)
+    newest = _version(table, current)
+    return TableHistory(
+        {name: [newest._replace(version=str(one)) for one in line] for name, line in branches.items()}, list(expired)
+    )
 
 
 def _version(table: Table, snapshot: Snapshot | None) -> TableVersion:

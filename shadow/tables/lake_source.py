@@ -22,6 +22,7 @@ LAKE_FORMATS = {
     "delta": ("gnomon.shadow.tables.delta", "deltalake", "delta"),
     "iceberg": ("gnomon.shadow.tables.iceberg", "pyiceberg", "iceberg"),
 }
+MAIN = "main"  # the name of the line of history that readers of a table follow
 NOT_READ = {
     "hudi": "Hudi's Python client estimates the rows of files and cannot read its logs by row, so that no index of it "
     "could be proven whole; build the index of a plain copy, or of a Delta or Iceberg table",
@@ -57,6 +58,15 @@ class EqualityDeletes(NamedTuple):
 def no_equality_deletes() -> Sequence[EqualityDeletes]:
     """What a table without them has."""
     return ()
+
+
+class TableHistory(NamedTuple):
+    """The versions that a table knows. `branches` has each line of history, oldest version first; a version to which
+    the table was rolled back is there twice. The table's own line is MAIN. `expired` are versions whose metadata the
+    table removed, and which are still known by name."""
+
+    branches: Mapping[str, Sequence[TableVersion]]
+    expired: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,11 @@ class LakeSource:
         """The newest version of the table, by one small read. `known` is the version on record. Errors as in
         `content`."""
         return _format(self.name).newest_version(_place(self.name), known)
+
+    def history(self, known: TableVersion) -> TableHistory:
+        """The versions of the table, by its newest metadata. `known` is the version on record. Errors as in
+        `content`."""
+        return _format(self.name).read_history(_place(self.name), known)
 
     @property
     def source_name(self) -> str:
@@ -156,6 +171,8 @@ class _Format(Protocol):
     def read_content(self, place: str, version: TableVersion | None) -> LakeContent: ...
 
     def newest_version(self, place: str, known: TableVersion) -> TableVersion: ...
+
+    def read_history(self, place: str, known: TableVersion) -> TableHistory: ...
 
 
 def _place(name: str) -> str:

@@ -1,0 +1,78 @@
+"""gnomon find: every row of some keys in all versions of a lake table."""
+
+from typing import Annotated
+
+import typer
+
+from gnomon.commands.exit_codes import FAILED, FOUND, NOT_FOUND
+from gnomon.commands.failures import one_line
+from gnomon.commands.get import parse_key_argument
+from gnomon.commands.options import IndexFolder
+from gnomon.commands.output import complain, counted, print_json, say
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.maintenance import AllVersions, VersionedRow, find_all_versions
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import MAIN
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def find(
+    index: IndexFolder,
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="A key of several columns is a JSON object or list.")
+    ],
+    all_versions: Annotated[
+        bool, typer.Option("--all-versions", help="Search all versions of the Delta or Iceberg table.")
+    ] = False,
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="Also scan Parquet files below the table that no version lists.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print each row as a JSON line.")] = False,
+) -> int:
+    """List the rows of the keys in all versions of a table, also deleted ones whose bytes are still on disk. Exit code
+    0 when a row is on disk, 1 when none is, 3 when a file or version could not be read."""
+    if not all_versions:
+        raise UsageError("find: expected --all-versions; gnomon get prints the rows of one version")
+    opened = open_index(index)
+    found = find_all_versions(storage_at(index), [parse_key_argument(key, opened) for key in keys], orphans)
+    for row in found.rows:
+        if json:
+            print_json({**row.to_json(), "key": keys[row.key]})
+        else:
+            say(as_text(row, keys[row.key]))
+    for note in notes(found):
+        complain(note)
+    for failure in found.failures:
+        complain(one_line(failure))
+    if found.failures:
+        complain("incomplete: what the lines above name was not searched")
+        return FAILED
+    return FOUND if any(row.on_disk for row in found.rows) else NOT_FOUND
+
+
+def as_text(row: VersionedRow, key: str) -> str:
+    """A row on one line."""
+    if row.first is None:
+        when = row.how
+    else:
+        branch = "" if row.branch == MAIN else f" of {row.branch}"
+        when = f"live from version {row.first} to {row.last}{branch}, "
+        when += "the newest" if row.removed_by is None else f"removed by {row.removed_by} ({row.how})"
+    return f"{key}: {'on disk' if row.on_disk else 'not on disk'}; {when}; row {row.row} of {row.file}"
+
+
+def notes(found: AllVersions) -> list[str]:
+    """What was searched, and what is gone."""
+    lines = [
+        f"searched {counted(len(found.versions), 'version')}: {counted(found.indexed, 'file')} by the index, "
+        f"{counted(found.scanned, 'file')} by a scan"
+    ]
+    if found.expired:
+        lines.append(f"expired: the table has no metadata of {_listed(found.expired)}")
+    return lines + [f"gone: {path}: only older versions list it; its rows are unknown" for path in found.gone]
+
+
+def _listed(versions: list[str]) -> str:
+    return f"{'version' if len(versions) == 1 else 'versions'} {', '.join(versions)}"

@@ -1,0 +1,453 @@
+"""Every row of some keys in all versions of a lake table: the rows that are live, and the deleted rows whose bytes are
+still in a data file.
+
+The index answers for the files that its kept snapshots cover, live or not. Other files of the table's versions are
+scanned, one at a time. Then the deletes of each version say when a row was live."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import key_array
+from gnomon.btree.reader import LookupStats
+from gnomon.shadow.errors import (
+    OF_ONE_FILE,
+    DamagedMetadata,
+    NewerFormat,
+    ShadowError,
+    SnapshotNotFound,
+    SourceError,
+    SourceNotFound,
+    StorageError,
+    UsageError,
+)
+from gnomon.shadow.lookup import Lookup, Wanted, parse_key
+from gnomon.shadow.metadata import (
+    IndexSpec,
+    Segment,
+    Snapshot,
+    View,
+    masks_of,
+    open_view,
+    rows_by_partition,
+    snapshot_numbers,
+)
+from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, Storage, join, source_storage
+from gnomon.shadow.tables import (
+    MAIN,
+    EqualityDeletes,
+    LakeContent,
+    LakeSource,
+    TableVersion,
+    partition_array,
+    stored_partition,
+)
+from gnomon.sources import SourceFile, open_source
+
+CACHE_BYTES = 32 << 20  # of index files
+LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row deleted", "in no version"
+METADATA_FOLDERS = ("_delta_log/", "metadata/")
+OF_A_FILE = (*OF_ONE_FILE, StorageError, SourceNotFound)
+
+Row = tuple[str, int]  # the path of a file, and a row number
+Rows = dict[Row, int]  # the place of the key of each row
+
+
+@dataclass(frozen=True)
+class VersionedRow:
+    """A row of a key during consecutive versions of one line of history.
+
+    `key` is the place of the key among the requested keys. `file` is a whole path or URL, `row` the number of the row
+    in it. The row is live from `first` to `last`; `removed_by` is the next version, or None while the newest version
+    has the row. `how` is one of LIVE, FILE_REMOVED, ROW_DELETED and NO_VERSION: no version has this row live. `on_disk`
+    says whether the file exists, and so the bytes of the row."""
+
+    key: int
+    file: str
+    row: int
+    branch: str
+    first: str | None
+    last: str | None
+    removed_by: str | None
+    how: str
+    on_disk: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class AllVersions:
+    """The rows of the keys, by file and row number. `versions` are the versions that were searched; `expired` are those
+    whose metadata is gone, so that only files that the index or another version names were searched for them. `gone`
+    are files of older versions that no longer exist and that no kept snapshot of the index covers: their rows are
+    unknown. `scanned` files had to be read; the index answered for `indexed` files. Each of `failures` makes the
+    result incomplete."""
+
+    rows: list[VersionedRow] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    indexed: int = 0
+    scanned: int = 0
+    failures: list[Exception] = field(default_factory=list)
+
+
+class _File(NamedTuple):
+    """A data file: its bytes (-1: unknown), its partition, and the versions that list it, by their number here."""
+
+    size: int
+    partition: str
+    versions: BitMap
+
+
+class _Version(NamedTuple):
+    """A version to read: of the table, or, where its metadata is gone, of a kept snapshot of the index."""
+
+    name: str
+    source: LakeSource | None
+    view: View | None = None
+
+
+def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = False) -> AllVersions:
+    """The rows of some keys in all versions of the table of an index. Each version's metadata is read twice, and each
+    file that no kept snapshot of the index covers once. `orphans` also scans the Parquet files below the
+    table's location that no version lists.
+
+    UsageError for an index of another source, for an invalid key, and where another table is at the place now;
+    SourceNotFound and StorageError where the table's newest metadata cannot be read. Errors of single files and
+    versions are in the result."""
+    newest = open_view(storage)
+    known = newest.snapshot.table
+    if known is None:
+        raise UsageError(
+            "not the index of a Delta or Iceberg table; the files of other sources have no versions", storage.root
+        )
+    return _Search(storage, newest, known, [parse_key(key, newest.spec) for key in keys], orphans).result()
+
+
+class _Search:
+    """The search for some keys. `Rows` have the place of each found row's key among them."""
+
+    def __init__(
+        self, storage: Storage, newest: View, known: TableVersion, wanted: Sequence[Wanted], orphans: bool
+    ) -> None:
+        self._storage = storage
+        self._spec = newest.spec
+        self._wanted = wanted
+        self._orphans = orphans
+        self._found = AllVersions()
+        self._views = self._kept_views(newest)
+        history = LakeSource(self._spec.table).history(known)
+        uuid = next((line[-1].uuid for line in history.branches.values() if line), known.uuid)
+        if uuid != known.uuid:
+            raise UsageError(
+                "another table is there now; make its index in another folder",
+                self._spec.table,
+                expected=f"table {known.uuid}",
+                found=uuid,
+            )
+        self._versions: dict[str, _Version] = {}
+        self._lines = {branch: [one.version for one in line] for branch, line in history.branches.items()}
+        of_table = {one.version: one for line in history.branches.values() for one in line}
+        older = {view.snapshot.table.version: view for view in self._views if view.snapshot.table is not None}
+        before = [name for name in older if name and name not in of_table]
+        for name in before:
+            self._versions[name] = _Version(name, None, older[name])
+        for name, one in of_table.items():
+            self._versions[name] = _Version(name, LakeSource(self._spec.table, one))
+        self._lines[MAIN] = [*before, *self._lines.get(MAIN, [])]  # the table expires its oldest versions
+        self._found.expired = [*history.expired, *(name for name in before if name not in history.expired)]
+        self._found.versions = [name for name in self._versions if name not in before]
+        self._numbers = {name: number for number, name in enumerate(self._versions)}
+        self._readable: set[str] = set()
+        self._files: dict[str, _File] = {}
+        self._root = source_storage(self._spec.source)
+
+    def _kept_views(self, newest: View) -> list[View]:
+        """The kept snapshots of the index, the oldest first."""
+        views = []
+        for number in snapshot_numbers(self._storage):
+            if number == newest.snapshot.number:
+                views.append(newest)
+                continue
+            try:
+                views.append(open_view(self._storage, number))
+            except (DamagedMetadata, NewerFormat) as error:
+                self._found.failures.append(error)
+            except SnapshotNotFound:  # a vacuum removed it just now
+                continue
+        return views
+
+    def result(self) -> AllVersions:
+        self._list_files()
+        rows, covered = self._rows_of_index()
+        rows |= self._rows_of_scans(sorted(self._files.keys() - covered))
+        if self._orphans:
+            rows |= self._rows_of_orphans(covered | self._files.keys())
+        deleted = self._deleted(rows)
+        there = {path: self._is_there(path) for path in sorted({path for path, _ in rows})}
+        for path, row in sorted(rows):
+            key, without = rows[path, row], deleted.get((path, row), BitMap())
+            self._found.rows += self._intervals(key, (path, row), without, there[path])
+        return self._found
+
+    # -- versions and files --------------------------------------------------------------------------------------------
+
+    def _list_files(self) -> None:
+        """The files of all versions. A version that cannot be read is a failure."""
+        for version in self._versions.values():
+            number = self._numbers[version.name]
+            try:
+                for path, size, partition in _files_of(version):
+                    if path not in self._files:
+                        self._files[path] = _File(size, partition, BitMap())
+                    self._files[path].versions.add(number)
+                self._readable.add(version.name)
+            except (ShadowError, SourceError) as error:
+                self._found.failures.append(error)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            with self._root.open(path):
+                return True
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        except (StorageError, OSError) as error:
+            self._found.failures.append(error)
+            return True  # not known to be gone
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _rows_of_index(self) -> tuple[Rows, set[str]]:
+        """The rows that the kept snapshots of the index hold, dead and masked ones too, and the paths of the files
+        that these snapshots cover. The files of a damaged index file are not covered, and the damage is a failure."""
+        rows: Rows = {}
+        covered: set[str] = set()
+        lookup = Lookup(self._storage, CACHE_BYTES)
+        for view in reversed(self._views):
+            for segment in view.segments:
+                whole = _whole(segment, view.spec)
+                added = {file.path for file in whole.source_files} - covered
+                if not added:
+                    continue
+                counts = rows_by_partition((whole,), {})
+                snapshot: Snapshot = replace(view.snapshot, segments=(), partitions=counts, masks=None)
+                try:
+                    of_keys = lookup.find(View(snapshot, (whole,)), self._wanted, {}, LookupStats())
+                except OF_A_FILE as error:
+                    self._found.failures.append(error)
+                    continue
+                found = [(place, hit) for place, hits in enumerate(of_keys) for hit in hits if hit.file.path in added]
+                rows |= {(hit.file.path, hit.pointer.data_offset): place for place, hit in found}
+                covered |= added
+        self._found.indexed = len(covered)
+        return rows, covered
+
+    def _rows_of_scans(self, paths: Sequence[str]) -> Rows:
+        """The rows of the keys in files of versions, by a scan of each file's key columns."""
+        rows: Rows = {}
+        newest = self._lines[MAIN][-1:]
+        for path in paths:
+            file = self._files[path]
+            values = stored_partition(file.partition, self._spec.partition_types)
+            possible = [
+                place
+                for place, wanted in enumerate(self._wanted)
+                if all(values.get(name) == value for name, value in wanted.where)
+            ]
+            if not possible:
+                continue
+            try:
+                rows |= self._rows_in(path, file.size, possible)
+                self._found.scanned += 1
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                where = join(self._root.root, path)
+                if any(self._numbers[name] in file.versions for name in newest):
+                    what = "gone, though the newest version of the table names it"
+                    self._found.failures.append(SourceNotFound(what, where))
+                else:
+                    self._found.gone.append(where)
+            except OF_A_FILE as error:
+                self._found.failures.append(error)
+        return rows
+
+    def _rows_of_orphans(self, known: set[str]) -> Rows:
+        """The rows of the keys in Parquet files below the table's location that are not known."""
+        rows: Rows = {}
+        for info in self._root.list(hidden=True):
+            if not info.path.endswith(".parquet") or info.path.startswith(METADATA_FOLDERS) or info.path in known:
+                continue
+            try:
+                rows |= self._rows_in(info.path, info.size, range(len(self._wanted)), of_table=False)
+                self._found.scanned += 1
+            except OF_A_FILE as error:
+                self._found.failures.append(error)
+        return rows
+
+    def _rows_in(self, path: str, size: int, places: Sequence[int], of_table: bool = True) -> Rows:
+        """The rows of the keys at these places in a file. A file of the table that lacks a key column has nulls there;
+        another file that lacks all of them has no row."""
+        rows: Rows = {}
+        columns = self._spec.stored_keys
+        with self._opened(path, size, self._spec) as (source, reader):
+            there = [column.name for column in columns if column.name in source.schema.names]
+            if not there and not of_table:
+                return rows
+            for batch in source.scan(reader, there):
+                found = [
+                    key_array(batch.column(column.name), column.type, column.name)
+                    if column.name in there
+                    else pa.nulls(batch.num_rows, key_type(column.type).arrow)
+                    for column in columns
+                ]
+                for place in places:
+                    same = np.ones(batch.num_rows, bool)
+                    for column, values, value in zip(columns, found, self._wanted[place].stored, strict=True):
+                        same &= _equals(values, stored_array([value], column.type))
+                    numbers = batch.column(len(there)).filter(pa.array(same))
+                    rows |= {(path, number): place for number in numbers.to_pylist()}
+        return rows
+
+    @contextmanager
+    def _opened(self, path: str, size: int, spec: IndexSpec) -> Iterator[tuple[SourceFile, OpenFile]]:
+        with self._root.open(path, known=FileInfo(path, size, ANY_TIME)) as reader:
+            yield open_source(reader, spec.format, spec.read_options), reader
+
+    # -- deletes -------------------------------------------------------------------------------------------------------
+
+    def _deleted(self, rows: Rows) -> dict[Row, BitMap]:
+        """The versions, by their numbers, that have each row deleted in a file that they list."""
+        found: dict[Row, BitMap] = {}
+        for version in self._versions.values():
+            number = self._numbers[version.name]
+            listed = {
+                row: place
+                for row, place in rows.items()
+                if row[0] in self._files and number in self._files[row[0]].versions
+            }
+            if not listed or version.name not in self._readable:
+                continue
+            try:
+                for row in self._deleted_at(version, listed):
+                    found.setdefault(row, BitMap()).add(number)
+            except (*OF_A_FILE, ShadowError) as error:
+                self._found.failures.append(error)
+                self._readable.remove(version.name)
+        return found
+
+    def _deleted_at(self, version: _Version, rows: Rows) -> set[Row]:
+        """The rows that a version has deleted."""
+        if version.view is not None:
+            masks = masks_of(version.view.segments)
+            return {(path, row) for path, row in rows if path in masks and masks[path].holds(row)}
+        content = _content(version)
+        by_position = content.deleted()
+        found = {(path, row) for path, row in rows if row in by_position.get(path, ())}
+        spec = replace(self._spec, schema=content.columns, partition_types=content.types)
+        for deletes in content.equality_deletes():
+            names = deletes.rows.column_names
+            for (path, row), place in rows.items():
+                if path in deletes.files and (path, row) not in found:
+                    key, partition = self._wanted[place], content.files[path].partition
+                    values = self._values(path, row, key, names, spec, partition)
+                    if _holds(deletes, values):
+                        found.add((path, row))
+        return found
+
+    def _values(
+        self, path: str, row: int, key: Wanted, names: Sequence[str], spec: IndexSpec, partition: str
+    ) -> list[pa.Array]:
+        """The values of columns in a row, as arrays of one value: of the key, of the partition, or of the file."""
+        keys = {one.name: (one.type, value) for one, value in zip(spec.stored_keys, key.stored, strict=True)}
+        folders = stored_partition(partition, spec.partition_types)
+        own = [name for name in names if name not in keys and name not in folders]
+        read: dict[str, pa.Array] = {}
+        if own:
+            try:
+                with self._opened(path, self._files[path].size, spec) as (source, reader):
+                    there = [name for name in own if name in source.schema.names]
+                    read = dict(zip(there, source.fetch(reader, [(row, 0)], there).columns, strict=True))
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                what = f"gone, so that deletes by {', '.join(own)} cannot be told for row {row}"
+                raise SourceNotFound(what, join(self._root.root, path)) from None
+        known = {name: stored_array([value], kind) for name, (kind, value) in keys.items()}
+        known |= {name: partition_array(value, spec.partition_type(name), 1) for name, value in folders.items()}
+        return [known[name] if name in known else read.get(name, pa.nulls(1)) for name in names]
+
+    # -- the history of a row ------------------------------------------------------------------------------------------
+
+    def _intervals(self, key: int, row: Row, deleted: BitMap, on_disk: bool) -> list[VersionedRow]:
+        """The versions between which a row is live, in each line of history."""
+        path, number = row
+        listed = self._files[path].versions if path in self._files else BitMap()
+        where, found = join(self._root.root, path), []
+        for branch, line in self._lines.items():
+            begin: str | None = None
+            last = ""
+            for name in (name for name in line if name in self._readable):
+                version = self._numbers[name]
+                if version in listed and version not in deleted:
+                    begin, last = begin or name, name
+                elif begin is not None:
+                    how = ROW_DELETED if version in listed else FILE_REMOVED
+                    found.append(VersionedRow(key, where, number, branch, begin, last, name, how, on_disk))
+                    begin = None
+            if begin is not None:
+                found.append(VersionedRow(key, where, number, branch, begin, last, None, LIVE, on_disk))
+        return found or [VersionedRow(key, where, number, "", None, None, None, NO_VERSION, on_disk)]
+
+
+def _content(version: _Version) -> LakeContent:
+    """A version of the table, read again: the versions of a table do not fit into memory together."""
+    assert version.source is not None
+    return version.source.now().content
+
+
+def _files_of(version: _Version) -> Iterator[tuple[str, int, str]]:
+    """Yield path, bytes and partition of each file of a version."""
+    if version.view is not None:
+        yield from ((path, file.size, file.partition) for path, file in version.view.covered.items())
+    else:
+        yield from ((path, *file) for path, file in _content(version).files.items())
+
+
+def _whole(segment: Segment, spec: IndexSpec) -> Segment:
+    """A segment of a kept snapshot with the entries of its dead files and of masked rows. A vacuum removes the index
+    files of folders without a live file, so that their source files are left out."""
+    index_files = tuple(segment.by_bucket.values())
+    folders = {spec.folder_of(file.partition) for file in segment.live.values()}
+    files = tuple(file for file in segment.source_files if spec.folder_of(file.partition) in folders)
+    return Segment(segment.id, index_files, files)
+
+
+def _equals(values: pa.Array | pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
+    """n flags: which of n values equal the one wanted value; null equals null, and NaN equals NaN."""
+    one = wanted[0]
+    if not one.is_valid:
+        same = values.is_null()
+    elif pa.types.is_floating(wanted.type) and math.isnan(one.as_py()):
+        same = pc.is_nan(values)
+    else:
+        same = pc.equal(values, one)
+    flags: npt.NDArray[np.bool_] = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array]) -> bool:
+    """Whether deletes by values hold a row with these values."""
+    same = np.ones(deletes.rows.num_rows, bool)
+    for column, value in zip(deletes.rows.columns, values, strict=True):
+        known = pa.nulls(1, column.type) if pa.types.is_null(value.type) else value
+        same &= _equals(column.cast(known.type), known)
+    return bool(same.any())
