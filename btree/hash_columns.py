@@ -17,7 +17,7 @@ from xxhash import xxh64_intdigest
 from gnomon.btree.hashing import SEED, WORD, murmur3, unscaled_bytes
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key
+from gnomon.btree.keys import Key, stored_values
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
 _FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
@@ -85,6 +85,18 @@ def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     return state.view(np.int64)
 
 
+def iceberg_hashes(array: pa.Array, type_name: str) -> npt.NDArray[np.int32]:
+    """Iceberg's 32-bit hash of each value of a key column: Murmur3, as published, with the seed 0. Integers, dates and
+    timestamps are hashed as int64, decimals as the bytes of their unscaled value. A null has any hash."""
+    column, seeds = plain_column(array, type_name), np.zeros(len(array), np.uint32)
+    if key_type(type_name).decimal:
+        numbers = [int(value or 0) for value in stored_values(array, type_name)]
+        column = pa.array([unscaled_bytes(n) for n in numbers], pa.large_binary())
+    if column.type == pa.large_binary():
+        return _murmur3_binary(column, seeds, as_spark=False).view(np.int32)
+    return _murmur3_words(_words(column.cast(pa.int64())), seeds).view(np.int32)
+
+
 def buckets_of(columns: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
     """The bucket of each row of plain columns, as by `hashing.bucket_of`."""
     return spark_hash_columns(columns).astype(np.int64) % buckets
@@ -109,9 +121,13 @@ def _words(column: pa.Array) -> Words:
 
 
 def _mix(state: Hashes32, word: Hashes32) -> Hashes32:
-    word = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    mixed: Hashes32 = _rotated(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed: Hashes32 = _rotated(state ^ _scrambled(word), 13) * np.uint32(5) + np.uint32(0xE6546B64)
     return mixed
+
+
+def _scrambled(word: Hashes32) -> Hashes32:
+    scrambled: Hashes32 = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return scrambled
 
 
 def _finish(state: Hashes32, length: Hashes32 | np.uint32) -> Hashes32:
@@ -134,20 +150,30 @@ def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
     return _finish(state, np.uint32(size))
 
 
-def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
+def _murmur3_binary(column: pa.Array, seeds: Hashes32, as_spark: bool = True) -> Hashes32:
     """Murmur3 of each value, one word of all rows at a time, longest rows first. A few much longer rows are hashed one
-    by one, so that one value of a megabyte does not take a quarter of a million steps."""
+    by one, so that one value of a megabyte does not take a quarter of a million steps.
+
+    Spark mixes each of the last 1 to 3 bytes as a word of its own; Murmur3 as published mixes them as one word."""
     starts, lengths, data = _bytes_of(column)
     words = lengths // WORD
     order = np.argsort(-words, kind="stable")
     most = int(words[order[_FEW]]) if len(order) > _FEW else 0
+    if not as_spark:
+        most = int(words.max(initial=0))
     state, begins, descending = seeds[order], starts[order], words[order]
     active = len(order) - np.searchsorted(descending[::-1], np.arange(most), side="right")
     at_byte = np.ndarray((len(data) - WORD + 1,), "<u4", data, strides=(1,))  # the word that begins at each byte
     for step, rows in enumerate(active.tolist()):
         state[:rows] = _mix(state[:rows], at_byte[begins[:rows] + step * WORD])
     tails, tail_starts = (lengths % WORD)[order], begins + descending * WORD
-    for step in range(WORD - 1):
+    if not as_spark:
+        tail = np.zeros(len(order), np.uint32)
+        for step in range(WORD - 1):
+            has = np.flatnonzero(tails > step)
+            tail[has] |= data[tail_starts[has] + step].astype(np.uint32) << np.uint32(8 * step)
+        state = state ^ _scrambled(tail)  # the scrambled word of no bytes is 0
+    for step in range(WORD - 1 if as_spark else 0):
         has = np.flatnonzero(tails > step)
         state[has] = _mix(state[has], data[tail_starts[has] + step].astype(np.int8).astype(np.int32).view(np.uint32))
     hashed = np.empty_like(seeds)

@@ -72,6 +72,12 @@ COMMANDS = {
         "Find a key in all versions of a Delta or Iceberg table.",
         "gnomon find /indexes/orders 4711 --all-versions",
     ),
+    "export": Command(
+        "gnomon.commands.export",
+        "Write the entries in the layout of the draft Iceberg index.",
+        "gnomon export /indexes/orders /exports/orders --iceberg-index",
+        "iceberg",
+    ),
     "verify": Command(
         "gnomon.commands.verify",
         "Check that an index is whole and its pointers are right.",

@@ -161,7 +161,19 @@ def test_modules_make_no_cycle() -> None:
         visit(module, ())
 
 
-WITHOUT_SPARK = ("get", "serve", "token", "inspect", "history", "find", "verify", "compact", "vacuum", "rebucket")
+WITHOUT_SPARK = (
+    "get",
+    "serve",
+    "token",
+    "inspect",
+    "history",
+    "find",
+    "export",
+    "verify",
+    "compact",
+    "vacuum",
+    "rebucket",
+)
 COMMANDS_WITHOUT_SPARK = ["gnomon.__main__", *(f"gnomon.commands.{name}" for name in WITHOUT_SPARK)]
 
 

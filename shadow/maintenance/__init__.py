@@ -5,6 +5,7 @@
 - `masking`           the rows that a lake table has deleted, as masks
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
+- `iceberg_index`     an export in the layout of the draft Iceberg index
 - `index_here`        index files of a few source files, made in this process
 - `tiered_merge`      the small segments that a build merges in its own commit
 - `vacuuming`         removes the files that no kept snapshot needs
@@ -13,6 +14,7 @@
 
 from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
+from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
 from gnomon.shadow.maintenance.index_here import index_here
 from gnomon.shadow.maintenance.masking import masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
@@ -20,12 +22,15 @@ from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
+    "DRAFT",
     "AllVersions",
     "CompactResult",
+    "Exported",
     "Record",
     "VersionedRow",
     "check_no_other_files",
     "compact",
+    "export_iceberg_index",
     "find_all_versions",
     "history",
     "index_here",

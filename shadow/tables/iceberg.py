@@ -117,6 +117,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
         columns=ddl_of(fields, name),
         deleted=partial(_deleted, table.io, found, paths, name),
         equality_deletes=partial(_equality_deletes, table, schema, found, paths, name),
+        locations=lambda: {paths.path(location): location for location in found.data},
     )
 
 

@@ -74,7 +74,8 @@ class LakeContent:
     """What a lake table holds at a version. `name` is the one on record, `root` the folder
     below which files have relative paths. `types` has its
     partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
-    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values."""
+    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values. `locations` has the
+    location of each file as the table's metadata writes it, where that is not its path below the root."""
 
     version: TableVersion
     name: str
@@ -84,6 +85,7 @@ class LakeContent:
     columns: str
     deleted: Callable[[], Mapping[str, BitMap64]]
     equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
+    locations: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True)
