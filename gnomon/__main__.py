@@ -76,7 +76,6 @@ COMMANDS = {
         "gnomon.commands.export",
         "Write the entries in the layout of the draft Iceberg index.",
         "gnomon export /indexes/orders /exports/orders --iceberg-index",
-        "iceberg",
     ),
     "verify": Command(
         "gnomon.commands.verify",

@@ -1,6 +1,7 @@
 """Maintenance of an index: compact, rebucket and vacuum.
 
 - `all_versions`      the rows of a key in all versions of a lake table
+- `table_versions`    the files and deleted rows of one version of a lake table
 - `compaction`        compact and rebucket
 - `masking`           the rows that a lake table has deleted, as masks
 - `merge`             live entries of several index files, sorted, by bucket

@@ -4,16 +4,12 @@ still in a data file.
 The index answers for the files that its kept snapshots cover, live or not. Other files of the table's versions are
 scanned, one at a time. Then the deletes of each version say when a row was live."""
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from gnomon.btree.key_arrays import stored_array
@@ -32,34 +28,29 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.lookup import Lookup, Wanted, parse_key
+from gnomon.shadow.maintenance.table_versions import Row, TableAt, VersionReader, equals, files_of
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
     Snapshot,
     View,
-    masks_of,
     open_view,
     rows_by_partition,
     snapshot_numbers,
 )
-from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, Storage, join, source_storage
+from gnomon.shadow.storage import Storage, join, source_storage
 from gnomon.shadow.tables import (
     MAIN,
-    EqualityDeletes,
-    LakeContent,
     LakeSource,
     TableVersion,
-    partition_array,
     stored_partition,
 )
-from gnomon.sources import SourceFile, open_source
 
 CACHE_BYTES = 32 << 20  # of index files
 LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row deleted", "in no version"
 METADATA_FOLDERS = ("_delta_log/", "metadata/")
 OF_A_FILE = (*OF_ONE_FILE, StorageError, SourceNotFound)
 
-Row = tuple[str, int]  # the path of a file, and a row number
 Rows = dict[Row, int]  # the place of the key of each row
 
 
@@ -111,14 +102,6 @@ class _File(NamedTuple):
     versions: BitMap
 
 
-class _Version(NamedTuple):
-    """A version to read: of the table, or, where its metadata is gone, of a kept snapshot of the index."""
-
-    name: str
-    source: LakeSource | None
-    view: View | None = None
-
-
 def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = False) -> AllVersions:
     """The rows of some keys in all versions of the table of an index. Each version's metadata is read twice, and each
     file that no kept snapshot of the index covers once. `orphans` also scans the Parquet files below the
@@ -157,15 +140,15 @@ class _Search:
                 expected=f"table {known.uuid}",
                 found=uuid,
             )
-        self._versions: dict[str, _Version] = {}
+        self._versions: dict[str, TableAt] = {}
         self._lines = {branch: [one.version for one in line] for branch, line in history.branches.items()}
         of_table = {one.version: one for line in history.branches.values() for one in line}
         older = {view.snapshot.table.version: view for view in self._views if view.snapshot.table is not None}
         before = [name for name in older if name and name not in of_table]
         for name in before:
-            self._versions[name] = _Version(name, None, older[name])
+            self._versions[name] = TableAt(name, None, older[name])
         for name, one in of_table.items():
-            self._versions[name] = _Version(name, LakeSource(self._spec.table, one))
+            self._versions[name] = TableAt(name, LakeSource(self._spec.table, one))
         self._lines[MAIN] = [*before, *self._lines.get(MAIN, [])]  # the table expires its oldest versions
         self._found.expired = [*history.expired, *(name for name in before if name not in history.expired)]
         self._found.versions = [name for name in self._versions if name not in before]
@@ -173,6 +156,7 @@ class _Search:
         self._readable: set[str] = set()
         self._files: dict[str, _File] = {}
         self._root = source_storage(self._spec.source)
+        self._reader = VersionReader(self._root, self._spec)
 
     def _kept_views(self, newest: View) -> list[View]:
         """The kept snapshots of the index, the oldest first."""
@@ -209,7 +193,7 @@ class _Search:
         for version in self._versions.values():
             number = self._numbers[version.name]
             try:
-                for path, size, partition in _files_of(version):
+                for path, size, partition in files_of(version):
                     if path not in self._files:
                         self._files[path] = _File(size, partition, BitMap())
                     self._files[path].versions.add(number)
@@ -300,7 +284,7 @@ class _Search:
         another file that lacks all of them has no row."""
         rows: Rows = {}
         columns = self._spec.stored_keys
-        with self._opened(path, size, self._spec) as (source, reader):
+        with self._reader.opened(path, size, self._spec) as (source, reader):
             there = [column.name for column in columns if column.name in source.schema.names]
             if not there and not of_table:
                 return rows
@@ -314,15 +298,10 @@ class _Search:
                 for place in places:
                     same = np.ones(batch.num_rows, bool)
                     for column, values, value in zip(columns, found, self._wanted[place].stored, strict=True):
-                        same &= _equals(values, stored_array([value], column.type))
+                        same &= equals(values, stored_array([value], column.type))
                     numbers = batch.column(len(there)).filter(pa.array(same))
                     rows |= {(path, number): place for number in numbers.to_pylist()}
         return rows
-
-    @contextmanager
-    def _opened(self, path: str, size: int, spec: IndexSpec) -> Iterator[tuple[SourceFile, OpenFile]]:
-        with self._root.open(path, known=FileInfo(path, size, ANY_TIME)) as reader:
-            yield open_source(reader, spec.format, spec.read_options), reader
 
     # -- deletes -------------------------------------------------------------------------------------------------------
 
@@ -332,58 +311,19 @@ class _Search:
         for version in self._versions.values():
             number = self._numbers[version.name]
             listed = {
-                row: place
+                row: self._wanted[place]
                 for row, place in rows.items()
                 if row[0] in self._files and number in self._files[row[0]].versions
             }
             if not listed or version.name not in self._readable:
                 continue
             try:
-                for row in self._deleted_at(version, listed):
+                for row in self._reader.deleted(version, listed):
                     found.setdefault(row, BitMap()).add(number)
             except (*OF_A_FILE, ShadowError) as error:
                 self._found.failures.append(error)
                 self._readable.remove(version.name)
         return found
-
-    def _deleted_at(self, version: _Version, rows: Rows) -> set[Row]:
-        """The rows that a version has deleted."""
-        if version.view is not None:
-            masks = masks_of(version.view.segments)
-            return {(path, row) for path, row in rows if path in masks and masks[path].holds(row)}
-        content = _content(version)
-        by_position = content.deleted()
-        found = {(path, row) for path, row in rows if row in by_position.get(path, ())}
-        spec = replace(self._spec, schema=content.columns, partition_types=content.types)
-        for deletes in content.equality_deletes():
-            names = deletes.rows.column_names
-            for (path, row), place in rows.items():
-                if path in deletes.files and (path, row) not in found:
-                    key, partition = self._wanted[place], content.files[path].partition
-                    values = self._values(path, row, key, names, spec, partition)
-                    if _holds(deletes, values):
-                        found.add((path, row))
-        return found
-
-    def _values(
-        self, path: str, row: int, key: Wanted, names: Sequence[str], spec: IndexSpec, partition: str
-    ) -> list[pa.Array]:
-        """The values of columns in a row, as arrays of one value: of the key, of the partition, or of the file."""
-        keys = {one.name: (one.type, value) for one, value in zip(spec.stored_keys, key.stored, strict=True)}
-        folders = stored_partition(partition, spec.partition_types)
-        own = [name for name in names if name not in keys and name not in folders]
-        read: dict[str, pa.Array] = {}
-        if own:
-            try:
-                with self._opened(path, self._files[path].size, spec) as (source, reader):
-                    there = [name for name in own if name in source.schema.names]
-                    read = dict(zip(there, source.fetch(reader, [(row, 0)], there).columns, strict=True))
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                what = f"gone, so that deletes by {', '.join(own)} cannot be told for row {row}"
-                raise SourceNotFound(what, join(self._root.root, path)) from None
-        known = {name: stored_array([value], kind) for name, (kind, value) in keys.items()}
-        known |= {name: partition_array(value, spec.partition_type(name), 1) for name, value in folders.items()}
-        return [known[name] if name in known else read.get(name, pa.nulls(1)) for name in names]
 
     # -- the history of a row ------------------------------------------------------------------------------------------
 
@@ -408,20 +348,6 @@ class _Search:
         return found or [VersionedRow(key, where, number, "", None, None, None, NO_VERSION, on_disk)]
 
 
-def _content(version: _Version) -> LakeContent:
-    """A version of the table, read again: the versions of a table do not fit into memory together."""
-    assert version.source is not None
-    return version.source.now().content
-
-
-def _files_of(version: _Version) -> Iterator[tuple[str, int, str]]:
-    """Yield path, bytes and partition of each file of a version."""
-    if version.view is not None:
-        yield from ((path, file.size, file.partition) for path, file in version.view.covered.items())
-    else:
-        yield from ((path, *file) for path, file in _content(version).files.items())
-
-
 def _whole(segment: Segment, spec: IndexSpec) -> Segment:
     """A segment of a kept snapshot with the entries of its dead files and of masked rows. A vacuum removes the index
     files of folders without a live file, so that their source files are left out."""
@@ -429,25 +355,3 @@ def _whole(segment: Segment, spec: IndexSpec) -> Segment:
     folders = {spec.folder_of(file.partition) for file in segment.live.values()}
     files = tuple(file for file in segment.source_files if spec.folder_of(file.partition) in folders)
     return Segment(segment.id, index_files, files)
-
-
-def _equals(values: pa.Array | pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[np.bool_]:
-    """n flags: which of n values equal the one wanted value; null equals null, and NaN equals NaN."""
-    one = wanted[0]
-    if not one.is_valid:
-        same = values.is_null()
-    elif pa.types.is_floating(wanted.type) and math.isnan(one.as_py()):
-        same = pc.is_nan(values)
-    else:
-        same = pc.equal(values, one)
-    flags: npt.NDArray[np.bool_] = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
-    return flags
-
-
-def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array]) -> bool:
-    """Whether deletes by values hold a row with these values."""
-    same = np.ones(deletes.rows.num_rows, bool)
-    for column, value in zip(deletes.rows.columns, values, strict=True):
-        known = pa.nulls(1, column.type) if pa.types.is_null(value.type) else value
-        same &= _equals(column.cast(known.type), known)
-    return bool(same.any())

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from gnomon.btree.hash_columns import iceberg_hashes
 from gnomon.btree.key_types import key_type
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.errors import UsageError
+from gnomon.shadow.errors import BuildFailed, UsageError
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn, entry_columns, scan_entries
 from gnomon.shadow.metadata import IndexSpec, SegmentFile, View
 from gnomon.shadow.storage import Storage, join, source_storage
@@ -82,7 +82,8 @@ def export_iceberg_index(
     """Write the live entries of a snapshot to an empty folder. The JSON file comes last. At most about `rows_at_once`
     entries are in memory: for more, the index is scanned several times, each time for a range of the buckets.
 
-    UsageError for an index that the draft cannot hold, or a folder with files; errors of index files as in a scan."""
+    UsageError for an index that the draft cannot hold, or a folder with files; BuildFailed where
+    the entries are not as many as the snapshot says; errors of index files as in a scan."""
     _check(view, out)
     table = view.snapshot.table
     assert table is not None
@@ -98,16 +99,15 @@ def export_iceberg_index(
         entries = _sorted(storage, view, content, buckets, range(begin, end))
         for start in range(0, entries.num_rows, leaf_rows):
             leafs.append(_write_leaf(out, len(leafs) + 1, entries.slice(start, leaf_rows), schema))
+    rows = sum(leaf.rows for leaf in leafs)
+    if rows != view.snapshot.rows:
+        expected = f"{view.snapshot.rows} rows"
+        raise BuildFailed("the leaf files are not whole", out.root, expected=expected, found=f"{rows} rows")
     tracking = f"metadata/tracking-00001-{uuid.uuid4()}.parquet"
     _put(out, tracking, _tracking(leafs, schema, view.spec))
     described = _described(view, out, join(out.root, tracking), schema, buckets)
     path = f"metadata/00001-{uuid.uuid4()}.metadata.json"
     out.put_new(path, [json.dumps(described, indent=2).encode()])
-    rows = sum(leaf.rows for leaf in leafs)
-    if rows != view.snapshot.rows:
-        raise UsageError(
-            "the export is not whole; remove it", out.root, expected=f"{view.snapshot.rows} rows", found=f"{rows}"
-        )
     return Exported(rows, len(leafs), join(out.root, path))
 
 

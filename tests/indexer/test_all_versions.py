@@ -27,6 +27,10 @@ BY_NAME = {table.name: table for table in TABLES}
 NAMES = [
     "delta_vectors",
     "delta_partitions",
+    "delta_clone",
+    "delta_mapped_by_id",
+    "delta_tracked",
+    "iceberg_upgraded",
     "iceberg_vectors",
     "iceberg_position_deletes",
     "iceberg_rewritten",
