@@ -79,11 +79,12 @@ class VersionedRow:
 
 @dataclass
 class AllVersions:
-    """The rows of the keys, by file and row number. `versions` are the versions that were searched; `expired` are those
-    whose metadata is gone, so that only files that the index or another version names were searched for them. `gone`
-    are files of older versions that no longer exist and that no kept snapshot of the index covers: their rows are
-    unknown. `scanned` files had to be read; the index answered for `indexed` files. Each of `failures` makes the
-    result incomplete."""
+    """The rows of the keys, by key, file and row number.
+
+    `versions` are the versions that were searched. `expired` are those whose metadata is gone: what they had is known
+    by the kept snapshots of the index alone. `gone` are files of older versions that no longer exist and that no kept
+    snapshot of the index covers: their rows are unknown. `scanned` files had to be read; the index answered for
+    `indexed` files. Each of `failures` makes the result incomplete."""
 
     rows: list[VersionedRow] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
@@ -181,7 +182,7 @@ class _Search:
             rows |= self._rows_of_orphans(covered | self._files.keys())
         deleted = self._deleted(rows)
         there = {path: self._is_there(path) for path in sorted({path for path, _ in rows})}
-        for path, row in sorted(rows):
+        for path, row in sorted(rows, key=lambda one: (rows[one], one)):
             key, without = rows[path, row], deleted.get((path, row), BitMap())
             self._found.rows += self._intervals(key, (path, row), without, there[path])
         return self._found

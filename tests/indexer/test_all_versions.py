@@ -1,5 +1,6 @@
 """A key in all versions of a lake table, on tables that Spark wrote, against the rows that Spark reads."""
 
+import gzip
 import json
 import shutil
 from collections import Counter
@@ -31,6 +32,8 @@ NAMES = [
     "delta_mapped_by_id",
     "delta_tracked",
     "iceberg_upgraded",
+    "delta_types",
+    "iceberg_types",
     "iceberg_vectors",
     "iceberg_position_deletes",
     "iceberg_rewritten",
@@ -106,6 +109,22 @@ def test_each_key_is_live_in_exactly_the_versions_in_which_spark_reads_it(
     assert all(row.on_disk for row in found.rows)
     assert found.indexed > 0
     assert found.scanned > 0 or covered != "oldest"
+
+
+def test_rows_of_branches_and_of_staged_snapshots_are_found(tmp_path: Path) -> None:
+    """Key 100 was appended to a branch alone; key 5 is live on every line of history."""
+    table = BY_NAME["iceberg_branches"]
+    make(table, str(tmp_path / "index"), history(table)[-1:])
+    found = find_all_versions(storage_at(str(tmp_path / "index")), [100, 5])
+    metadata = json.loads(gzip.decompress(Path(table.versions[-1].metadata).read_bytes()))
+    other = metadata["refs"]["other"]["snapshot-id"]
+    known = {row["snapshot-id"] for row in metadata["snapshots"]}
+    [only] = [row for row in found.rows if row.key == 0]
+    assert (only.branch, only.last, only.removed_by) == ("other", str(other), None)
+    branches = {row.branch for row in found.rows if row.key == 1}
+    [staged] = branches - {MAIN, "other"}
+    assert branches == {MAIN, "other", staged}
+    assert int(staged.removeprefix("snapshot ")) in known
 
 
 def rewritten(place: Path) -> None:
