@@ -115,7 +115,7 @@ def _check(view: View, out: Storage) -> None:
     """Raise UsageError for an index that the draft cannot hold, or a folder that has files."""
     spec = view.spec
     if spec.holds_values:
-        raise UsageError("a key-value folder has no pointers into the files of a table", spec.source)
+        raise UsageError("a key-value folder has no pointers into the files of a table")
     if view.snapshot.table is None:
         raise UsageError("the draft is of tables", spec.source, expected="the index of an Iceberg or Delta table")
     for column in spec.keys:

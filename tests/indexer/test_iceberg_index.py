@@ -27,6 +27,7 @@ from gnomon.shadow.storage import storage_at
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
 from tests.shadow.make_index import index_source, write_source
+from tests.shadow.values_folder import write_folder
 
 BY_NAME = {table.name: table for table in TABLES}
 PATH, POSITION = "source_file_path", "source_file_pos"
@@ -164,6 +165,10 @@ def test_what_the_draft_cannot_hold_and_folders_with_files_are_refused(tmp_path:
     plain = storage_at(str(tmp_path / "plain"))
     with pytest.raises(UsageError, match="the index of an Iceberg or Delta table"):
         export_iceberg_index(plain, open_view(plain), storage_at(str(tmp_path / "out")))
+    write_folder(tmp_path / "values", pa.table({"id": [1], "v": ["a"]}), ["id"])
+    values = storage_at(str(tmp_path / "values"))
+    with pytest.raises(UsageError, match="a key-value folder has no pointers"):
+        export_iceberg_index(values, open_view(values), storage_at(str(tmp_path / "out")))
     table = BY_NAME["delta_vectors"]
     index = str(tmp_path / "index")
     indexed(table, deleting(table), ("id",), index)
