@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.btree.keys import stored_values
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, below, is_absolute, storage_at
+from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, storage_at
 from gnomon.shadow.tables.lake_source import LakeContent, LakeFile, TableVersion, ddl_of, field_of, folders_of
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
@@ -47,7 +47,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     if wanted and not wanted.isdecimal():
         raise UsageError("table version", name, expected="a number", found=repr(wanted))
     with _errors(name):
-        table = DeltaTable(root, version=int(wanted) if wanted else None)
+        table = DeltaTable(root, version=int(wanted) if wanted else None, storage_options=store_options(root))
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         adds = pa.table(table.get_add_actions(flatten=True))
     mode = metadata.configuration.get(f"{MAPPING}mode", "none")
@@ -66,6 +66,12 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     )
 
 
+def store_options(root: str) -> dict[str, str] | None:
+    """The options of the store that deltalake does not take from the environment itself: an endpoint without TLS."""
+    endpoint = endpoint_of(root)
+    return {"allow_http": "true"} if endpoint.startswith("http://") else None
+
+
 def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version. Versions are numbered without gaps, and the log loses its oldest files first: where the file
     of the known version is as it was and the next one is not there, the known version is the newest. Then nothing else
@@ -75,7 +81,7 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     if is_there and not _digest(storage, int(known.version) + 1):
         return known
     with _errors(name):
-        return _version(DeltaTable(storage.root), storage)
+        return _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
 
 
 def _version(table: DeltaTable, storage: Storage) -> TableVersion:
