@@ -138,7 +138,8 @@ class LakeSource:
 
 def is_lake(source: str) -> bool:
     """Whether a source is the name of a lake table."""
-    return source.partition(":")[0] in {*LAKE_FORMATS, *NOT_READ} and "://" not in source.partition(":")[0]
+    kind, colon, _ = source.partition(":")
+    return bool(colon) and (kind in LAKE_FORMATS or kind in NOT_READ)
 
 
 def lake_source(name: str, version: str = "") -> LakeSource:
