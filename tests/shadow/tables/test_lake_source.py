@@ -1,5 +1,6 @@
 """The metadata of Delta and Iceberg tables as sources: what is read, what is refused, and where a fault lies."""
 
+import sys
 import zlib
 from pathlib import Path
 
@@ -174,3 +175,13 @@ def test_an_older_version_is_read_with_the_columns_of_its_time(iced: Table) -> N
     assert "day string" in named.columns
     assert "date string" in lake_source(f"iceberg:{iced.metadata_location}").columns
     assert "day string" in LakeSource(named.name, TableVersion(known.uuid, known.version, known.metadata)).columns
+
+
+@pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    kind: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"gnomon.shadow.tables.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"package {package}.*pip install 'gnomon-index\[{kind}\]'"):
+        lake_source(f"{kind}:/a")
