@@ -46,7 +46,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     wanted = version.version if version is not None else ""
     if wanted and not wanted.isdecimal():
         raise UsageError("table version", name, expected="a number", found=repr(wanted))
-    with _errors(name):
+    with delta_errors(name):
         table = DeltaTable(root, version=int(wanted) if wanted else None, storage_options=store_options(root))
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         adds = pa.table(table.get_add_actions(flatten=True))
@@ -80,7 +80,7 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     is_there = known.metadata and known.metadata == _digest(storage, int(known.version))
     if is_there and not _digest(storage, int(known.version) + 1):
         return known
-    with _errors(name):
+    with delta_errors(name):
         return _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
 
 
@@ -99,7 +99,7 @@ def _digest(storage: Storage, version: int) -> str:
 
 
 @contextmanager
-def _errors(name: str) -> Iterator[None]:
+def delta_errors(name: str) -> Iterator[None]:
     """Raise the errors of deltalake as those of a source."""
     try:
         yield
@@ -141,7 +141,7 @@ def _texts(column: pa.ChunkedArray, kind: str) -> list[object]:
 
 
 def _partition_type(name: str, field: Mapping[str, Any]) -> str:
-    kind = _type(name, field["name"], field["type"], "none")
+    kind = column_type(name, field["name"], field["type"], "none")
     found = ddl_of([pa.field("a", kind)], name).removeprefix("a ")
     if not is_key_type(found) or found == "binary":
         raise UsageError(f"a partition column of type {found} ({field['name']}) is not read", name)
@@ -151,7 +151,7 @@ def _partition_type(name: str, field: Mapping[str, Any]) -> str:
 def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
     """A column in the files: by its field id or its physical name, where the table maps columns."""
     known = field.get("metadata", {})
-    kind = _type(name, field["name"], field["type"], mode)
+    kind = column_type(name, field["name"], field["type"], mode)
     if mode == "id":
         return field_of(field["name"], kind, int(known[f"{MAPPING}id"]), ())
     if mode == "name":
@@ -159,7 +159,7 @@ def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
     return pa.field(field["name"], kind)
 
 
-def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
+def column_type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     if isinstance(kind, str):
         if kind in SIMPLE:
             return SIMPLE[kind]
@@ -169,9 +169,9 @@ def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     elif kind["type"] == "struct":
         return pa.struct([_field(name, field, mode) for field in kind["fields"]])
     elif kind["type"] == "array":
-        return pa.list_(_type(name, column, kind["elementType"], mode))
+        return pa.list_(column_type(name, column, kind["elementType"], mode))
     elif kind["type"] == "map":
-        parts = (_type(name, column, kind[part], mode) for part in ("keyType", "valueType"))
+        parts = (column_type(name, column, kind[part], mode) for part in ("keyType", "valueType"))
         return pa.map_(*parts)
     shown = kind if isinstance(kind, str) else kind.get("type")
     raise UsageError(f"column {column} of type {shown} is not read", name)
@@ -180,7 +180,7 @@ def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
 def _deleted(table: DeltaTable, root: str, name: str) -> dict[str, BitMap64]:
     """The deleted rows of each file that has a deletion vector."""
     found: dict[str, BitMap64] = {}
-    with _errors(name):
+    with delta_errors(name):
         batches = list(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
     for batch in batches:
         paths, kept = batch.column("filepath").to_pylist(), batch.column("selection_vector")

@@ -87,11 +87,11 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     """The table of a catalog (`CATALOG.namespace.table`), of a metadata file, or of a table's folder, at a snapshot, or
     the newest one."""
     name = f"iceberg:{place}"
-    table = _table(place, name, version)
+    table = load_table(place, name, version)
     wanted = version.version if version is not None else ""
     if version is not None and wanted and version.metadata:
         with suppress(SourceNotFound):  # the table may have removed the file
-            table, wanted = _table(version.metadata, name, None), ""  # with the columns of that time
+            table, wanted = load_table(version.metadata, name, None), ""  # with the columns of that time
     root = storage_at(table.metadata.location).root
     is_static = "/" in place
     snapshot = _snapshot(table, wanted, name)
@@ -99,7 +99,8 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     schema = table.schema()
     if wanted and snapshot is not None and snapshot.schema_id is not None:
         schema = table.schemas()[snapshot.schema_id]
-    types = _partition_types(schema, [table.specs()[spec] for spec in set(found.specs.values())], name)
+    used = set(found.specs.values()) or {table.spec().spec_id}  # of a table without files, those of its first ones
+    types = _partition_types(schema, [table.specs()[spec] for spec in used], name)
     names = _names(table.name_mapping())
     fields = [_field(one, names.get(one.field_id, ()), names, name) for one in schema.fields if one.name not in types]
     paths = _Paths(root, table.metadata.location)
@@ -117,7 +118,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
 
 def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version, by a read of the metadata file that the catalog or the folder names."""
-    table = _table(place, f"iceberg:{place}", known)
+    table = load_table(place, f"iceberg:{place}", known)
     return _version(table, table.current_snapshot())
 
 
@@ -126,7 +127,7 @@ def _version(table: Table, snapshot: Snapshot | None) -> TableVersion:
     return TableVersion(str(table.metadata.table_uuid), version, storage_at(table.metadata_location).root)
 
 
-def _table(place: str, name: str, known: TableVersion | None) -> Table:
+def load_table(place: str, name: str, known: TableVersion | None) -> Table:
     """The table. A folder without `version-hint.text` says nothing of its newest metadata file: then the one of the
     known version counts."""
     try:

@@ -89,7 +89,7 @@ class LakeSource:
     def content(self) -> LakeContent:
         """The table, read once. SourceNotFound where there is none, UsageError for one that is not read, StorageError
         where its metadata cannot be read."""
-        return _format(self.name).read_content(_place(self.name), self.version)
+        return _format(self.name).read_content(place_of_name(self.name), self.version)
 
     def now(self) -> "LakeSource":
         """The table, to be read again."""
@@ -98,7 +98,7 @@ class LakeSource:
     def newest(self, known: TableVersion) -> TableVersion:
         """The newest version of the table, by one small read. `known` is the version on record. Errors as in
         `content`."""
-        return _format(self.name).newest_version(_place(self.name), known)
+        return _format(self.name).newest_version(place_of_name(self.name), known)
 
     @property
     def source_name(self) -> str:
@@ -159,17 +159,24 @@ class _Format(Protocol):
     def newest_version(self, place: str, known: TableVersion) -> TableVersion: ...
 
 
-def _place(name: str) -> str:
+def place_of_name(name: str) -> str:
+    """The place in the name of a table."""
     return name.partition(":")[2]
 
 
 def _format(name: str) -> _Format:
+    return cast(_Format, format_module(name))
+
+
+def format_module(name: str, suffix: str = "") -> object:
+    """The module of a table's format, or the one with this suffix. UsageError for a format that is not read, and for a
+    missing package."""
     kind = name.partition(":")[0]
     if kind in NOT_READ:
         raise UsageError(NOT_READ[kind], name)
     module, package, extra = LAKE_FORMATS[kind]
     try:
-        return cast(_Format, import_module(module))
+        return import_module(f"{module}{suffix}")
     except ImportError as error:
         raise UsageError(
             f"reading it needs the package {package}, which is not installed ({error}); "
