@@ -6,6 +6,8 @@
 - `lake_source`    a version of a Delta or Iceberg table: its live files and deleted rows
 - `delta`          Delta Lake tables, with deltalake (extra `delta`)
 - `iceberg`        Iceberg tables, with pyiceberg (extra `iceberg`)
+- `iceberg_manifests`  the live files and files of deletes of an Iceberg snapshot
+- `iceberg_deletes`  the deleted rows of an Iceberg snapshot
 - `iceberg_io`     Iceberg's files on the stores of Gnomon
 - `lake_append`    new files of a Delta or Iceberg table, and the commit that adds them
 - `delta_append`   the same for Delta Lake tables

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage.fingerprint import ANY_TIME
-from gnomon.shadow.tables import iceberg, lake_source
+from gnomon.shadow.tables import iceberg_deletes, lake_source
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 
 ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
@@ -141,7 +141,7 @@ def test_damaged_metadata_of_iceberg_is_an_error_and_never_no_rows(iced: Table, 
 
 
 def _blob(rows: BitMap64) -> bytes:
-    content = iceberg.VECTOR_MAGIC + rows.serialize()
+    content = iceberg_deletes.VECTOR_MAGIC + rows.serialize()
     return len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
 
 
@@ -149,22 +149,24 @@ def test_every_flipped_bit_of_a_deletion_vector_is_noticed() -> None:
     rows = BitMap64([0, 5, 70_000, 2**33])
     before, blob = b"PFA1other", _blob(rows)
     entry = {"content_offset": len(before), "content_size_in_bytes": len(blob), "file_path": "/t/a.puffin"}
-    assert iceberg._vector(before + blob + b"more", entry) == rows
+    assert iceberg_deletes.deletion_vector(before + blob + b"more", entry) == rows
     for at in range(len(blob)):
         broken = bytearray(blob)
         broken[at] ^= 1
         with pytest.raises(SourceError, match=r"/t/a\.puffin"):
-            iceberg._vector(before + bytes(broken), entry)
+            iceberg_deletes.deletion_vector(before + bytes(broken), entry)
     with pytest.raises(SourceError, match="expected a deletion vector of"):
-        iceberg._vector((before + blob)[:-3], entry)
+        iceberg_deletes.deletion_vector((before + blob)[:-3], entry)
 
 
 def test_a_damaged_file_of_position_deletes_is_an_error() -> None:
     for kind in ("PARQUET", "AVRO"):
         with pytest.raises(SourceError, match=r"/t/deletes"):
-            list(iceberg._positions(b"PAR1 no such file", {"file_path": "/t/deletes", "file_format": kind}))
+            list(
+                iceberg_deletes.position_deletes(b"PAR1 no such file", {"file_path": "/t/deletes", "file_format": kind})
+            )
     with pytest.raises(UsageError, match="position deletes of format ORC"):
-        list(iceberg._positions(b"", {"file_path": "/t/deletes", "file_format": "ORC"}))
+        list(iceberg_deletes.position_deletes(b"", {"file_path": "/t/deletes", "file_format": "ORC"}))
 
 
 def test_an_older_version_is_read_with_the_columns_of_its_time(iced: Table) -> None:
