@@ -126,6 +126,12 @@ class CommitLost(ConcurrentCommit):
     they may not be committed again."""
 
 
+class TableChanged(ConcurrentCommit):
+    """A lake table changed so that the files of an append cannot become files of it any more: another schema, another
+    partitioning, another table of its name, or files that its clean-up removed. Nothing of the append is in the
+    table."""
+
+
 class StorageError(ShadowError):
     """The store cannot be read or written."""
 

@@ -17,7 +17,7 @@ from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, Sourc
 from gnomon.sources.parquet import DamagedMaps
 from gnomon.sources.pointers import POINTER_COLUMNS, Pointer
 from gnomon.sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
-from gnomon.sources.writers import check_written, open_writer, style_of
+from gnomon.sources.writers import check_written, open_writer, style_of, table_style
 
 __all__ = [
     "DECLARED",
@@ -49,4 +49,5 @@ __all__ = [
     "open_source",
     "open_writer",
     "style_of",
+    "table_style",
 ]

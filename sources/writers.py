@@ -11,6 +11,7 @@ from gnomon.base.readers import MemoryFile, RangeReader
 from gnomon.sources.contract import Options, Style, Writer
 from gnomon.sources.declared_schema import DECLARED, UNNAMED
 from gnomon.sources.errors import NotReadBack, SourceError, UnsupportedFormat
+from gnomon.sources.parquet import ParquetStyle
 from gnomon.sources.registry import FORMATS, open_source
 from gnomon.sources.types import Unfit, first_difference, fit
 
@@ -26,6 +27,12 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
     of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
     style = found.style(reader, of_format)
     return DeclaredStyle(style) if reader is not None and DECLARED in (options or {}) else style
+
+
+def table_style(fields: pa.Schema, codec: str) -> Style:
+    """The style of new Parquet files of a table that says what they look like: columns with field ids and nullability,
+    and Parquet's name of the codec."""
+    return ParquetStyle(fields, codec)
 
 
 def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writer:

@@ -86,7 +86,7 @@ def dedup(
     is_new = opened is None
     name = _name(batch_id, batch, format)
     append = partial(append_new, scope=scope, order_by=order_by or [], null_keys=null_keys, report=report)
-    hive = bool(opened.spec.table) if opened is not None else source is not None and is_table(source)
+    hive = is_table(opened.spec.source_name if opened is not None else source or "")
     with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
         if is_new or full:
             vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE

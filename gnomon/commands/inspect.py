@@ -222,7 +222,7 @@ def appends_text(found: dict[str, Any]) -> str:
     """The appends; empty where there were none."""
     if "error" in found:
         return f"unknown: {found['error']}"
-    void = f", {found['void']:,} void (the index was deleted and built again)" if found["void"] else ""
+    void = f", {found['void']:,} void (the index was built again, or the table changed)" if found["void"] else ""
     left = [f"batch {one['batch']} of {counted(one['rows'], 'row')}" for one in found["open"]]
     is_open = f", {len(left):,} open: {', '.join(left)} (run gnomon dedup to finish it)" if left else ""
     return f"{found['appends']:,}{void}{is_open}" if found["appends"] else ""

@@ -42,15 +42,12 @@ from gnomon.shadow.metadata import (
     without_vanished,
 )
 from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
-from gnomon.shadow.tables import LakeSource, Table, check_plain_files, check_where, matches, stored_partition
+from gnomon.shadow.tables import LakeSource, LakeTable, Table, check_plain_files, check_where, matches, stored_partition
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
 MOST_LOST = 0.5  # share of the covered bytes: a build that would drop more needs consent
 SHOWN_FILES = 3  # vanished files in a message
-AS_FILES = (
-    "index a plain copy of its live rows, or say --as-files (as_files=True) to index every file of it, live or not"
-)
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
         check_no_other_files(storage)
     files, lake_table = _files(root, view)
     if not (request.as_files or (spec is not None and spec.as_files)):
-        check_plain_files(lake_table, root.name, AS_FILES)
+        check_plain_files(lake_table, root.name, _advice(lake_table))
     partitions = root.partitions(files)
     format_name = _format(root, files, request.format, spec)
     options = _options(root, format_name, request, spec)
@@ -202,6 +199,14 @@ def _check_table(view: View, root: SourceRoot) -> None:
             expected=f"version {known.version} or later",
             found=found.version,
         )
+
+
+def _advice(found: LakeTable | None) -> str:
+    """What to do where the files of a source belong to a lake table."""
+    as_files = "say --as-files (as_files=True) to index every file of it, live or not"
+    if found is not None and found.source_name:
+        return f"name the table, as {found.source_name}, or {as_files}"
+    return f"index a plain copy of its live rows, or {as_files}"
 
 
 def _check_asked(request: BuildRequest) -> None:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
 from pathlib import Path
@@ -24,7 +24,7 @@ from gnomon.indexer.build import Vanished
 from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, ready
 from gnomon.indexer.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of, with_status
 from gnomon.indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
-from gnomon.indexer.dedup.layout import check_appendable, first_layout, layout_of
+from gnomon.indexer.dedup.layout import check_appendable, first_layout, layout_of, layout_of_lake
 from gnomon.indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
 from gnomon.indexer.dedup.row_digest import row_hash, rows_digest, rows_of
 from gnomon.indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
@@ -40,12 +40,14 @@ from gnomon.shadow.commit import (
     commit_append,
     find_batch,
     open_log,
+    plan_commit,
     staging_folder,
     wait,
 )
 from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
+from gnomon.shadow.tables import TableCommit, append_target, is_lake
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
@@ -112,8 +114,9 @@ def append_new(
 
     FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
     would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
-    columns are not the source's, before anything is written, or when the source belongs to a lake table (Delta, Iceberg
-    ...), which would not see the new files; ConcurrentCommit where other appends keep committing first."""
+    columns are not the source's, before anything is written, when the source is a folder of a lake table, which would
+    not see the new files, or a lake table to which Gnomon does not append. ConcurrentCommit where other appends keep
+    committing first, or where a lake table changed so that the new files do not fit: then nothing was appended."""
     full = under_old_name("rebuild", rebuild, "full", full)
     begin, stages = time.perf_counter(), Stages(progress)
     index = as_location(index)
@@ -183,8 +186,9 @@ class _Run:
             opened = existing(self.index, self.origin)
             if opened is not None:
                 check_appendable(self.index, opened.spec)
-                with suppress(SourceError):  # files changed since they were indexed: the check below runs again
-                    source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
+                if not is_lake(opened.spec.source_name):  # whose columns may be other ones at a newer version
+                    with suppress(SourceError):  # files changed since they were indexed: the check below runs again
+                        source_columns(self.spark, self.asked.batch.schema, opened)  # before hours of indexing
             wait(attempt)
             with self.stages.stage("bring up to date"):
                 log = bring_up_to_date(self.spark, self.index, self.progress, self.origin, self.asked.vanished)
@@ -237,8 +241,13 @@ class _Run:
         ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(check.order, order, strict=True)]
         rows = batch.select(*columns, row_hash(batch, spec.partitions).alias(DIGEST), *ordered)
         schema = rows.select(*map(column, names)).schema
+        planned = None
         if opened is None:
             layout = first_layout(spec, schema)
+        elif is_lake(spec.source_name):
+            target = append_target(spec.source_name, spec.partition_types)
+            planned = plan_commit(self.storage, self.number, spec.source_name, target.uuid)
+            layout = layout_of_lake(spec, target)
         else:
             table = folders_table(self.spark, spec.source_name, spec.source) if spec.table else None
             layout = layout_of(opened, table, schema)
@@ -265,7 +274,7 @@ class _Run:
             raise
         with self.stages.stage("commit append"):
             first = asdict(self.origin) if opened is None and self.origin is not None else None
-            is_committed = commit_append(self.storage, self._record(log, staged, first))
+            is_committed = commit_append(self.storage, self._record(log, staged, first, planned))
         if not is_committed:
             self._throw_away(source, folder)
         return is_committed
@@ -288,7 +297,9 @@ class _Run:
         keep = [KEEP] if self.asked.check.null_keys == KEEP else []
         return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
 
-    def _record(self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None) -> Append:
+    def _record(
+        self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None, planned: TableCommit | None
+    ) -> Append:
         reported = list(staged.rejected) if self.asked.has_report else None
         return Append(
             number=self.number,
@@ -299,6 +310,7 @@ class _Run:
             folder=staged.folder,
             files=staged.files,
             counts={**staged.counts, PARTITIONS: staged.partitions, REPORTED: reported, ORIGIN: first},
+            table=replace(planned, partitions=staged.file_partitions) if planned is not None else None,
         )
 
     def report(self, target: Path, append: Append) -> int | None:

@@ -16,6 +16,7 @@ from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
 from gnomon.shadow.storage import Place, as_location, source_storage, storage_at
+from gnomon.shadow.tables import is_lake, lake_source
 
 FIRST_FORMAT = "parquet"  # the default format of a source without files
 
@@ -47,7 +48,7 @@ class Origin:
     def has_files(self) -> bool:
         """Whether the source has files, or is a table, which can be indexed without files. UsageError for a single
         file."""
-        if is_table(self.location):
+        if is_table(self.location) or is_lake(self.location):
             return True
         try:
             root = source_root(self.location)
@@ -59,14 +60,20 @@ class Origin:
 
     def check(self, index: str, spec: IndexSpec) -> None:
         """Raise SpecMismatch where an index has another source or key."""
-        is_other = not (spec.table or is_table(self.location)) and storage_at(self.location).root != spec.source
         keys = [key.name for key in spec.keys]
-        if is_other or bool(spec.table) != is_table(self.location) or keys != list(self.keys):
+        if not self._is_source_of(spec) or keys != list(self.keys):
             raise SpecMismatch(
                 f"it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
                 f"{', '.join(self.keys)}; leave these out, or name another index",
                 index,
             )
+
+    def _is_source_of(self, spec: IndexSpec) -> bool:
+        if is_lake(self.location):
+            return lake_source(self.location).name == spec.source_name
+        if is_table(self.location):
+            return bool(spec.table)
+        return not spec.table and storage_at(self.location).root == spec.source
 
     def build(
         self,

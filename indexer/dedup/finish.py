@@ -13,11 +13,30 @@ from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, origi
 from gnomon.indexer.spark import Progress
 from gnomon.indexer.tables import add_partitions, is_table
 from gnomon.shadow import UsageError, open_index
-from gnomon.shadow.commit import Append, AppendLog, mark_appended, move_files, open_log, settle
-from gnomon.shadow.errors import StorageError
+from gnomon.shadow.commit import (
+    Append,
+    AppendLog,
+    abandon,
+    is_appended,
+    mark_appended,
+    move_files,
+    open_log,
+    settle,
+)
+from gnomon.shadow.errors import StorageError, TableChanged
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Storage, is_absolute, storage_at
-from gnomon.shadow.tables import check_plain_files, table_around
+from gnomon.shadow.tables import (
+    NewFile,
+    TableCommit,
+    append_target,
+    check_plain_files,
+    commit_to_table,
+    is_lake,
+    lake_source,
+    last_number,
+    table_around,
+)
 
 ORIGIN = "origin"  # member of an append's counts: the source and key of an index that does not exist yet
 
@@ -33,7 +52,7 @@ def bring_up_to_date(
     index, build the one of `origin`, if that has files. Returns the log before these changes. FilesVanished and
     UsageError as in `append_new`."""
     opened = existing(index, origin)
-    _check_plain(index, opened.spec if opened is not None else None, origin)
+    _check_writable(index, opened.spec if opened is not None else None, origin)
     log = finish_appends(spark, index, progress, origin)
     opened = existing(index, origin)
     of = origin_of(opened.spec) if opened is not None else check_origin(index, origin)
@@ -42,9 +61,12 @@ def bring_up_to_date(
     return log
 
 
-def _check_plain(index: str, spec: IndexSpec | None, origin: Origin | None) -> None:
-    """UsageError where the source belongs to a lake table."""
+def _check_writable(index: str, spec: IndexSpec | None, origin: Origin | None) -> None:
+    """UsageError where the source is a lake table that no append can commit to, or a folder of one."""
     source = spec.source_name if spec is not None else check_origin(index, origin).location
+    if is_lake(source):
+        append_target(source, spec.partition_types if spec is not None else lake_source(source).types)
+        return
     advice = "no append can commit to it; write to the table with its own engine"
     if spec is not None and spec.as_files:
         raise UsageError(
@@ -66,17 +88,61 @@ def finish_appends(
         of = origin_of(opened.spec)
     else:  # as in the run that began the first append, whatever the arguments of this run
         of = Origin(**began[0]) if began else check_origin(index, origin)
-    source = storage_at(opened.spec.source if opened is not None else of.location)
+    root = opened.spec.source if opened is not None else of.location
     for append in log.open:
-        if move_files(storage, source, append):
+        source = storage_at(root)
+        if append.table is not None:
+            _add_to_table(storage, source, append, append.table)
+        elif move_files(storage, source, append):
             if opened is not None and opened.spec.table:
                 folders = {file.path.rpartition("/")[0] for file in append.files}
                 add_partitions(spark, of.location, source.root, {one for one in folders if not is_absolute(one)})
             mark_appended(storage, append)
         built = of.build(spark, index, progress, append.batch, vanished=Vanished.KEEP)
-        _check_indexed(index, source, append)
+        if append.table is None:  # else the table's own log proves it; the table may have rewritten the files since
+            _check_indexed(index, source, append)
         settle(storage, source, append, built.snapshot)
     return log
+
+
+def _add_to_table(storage: Storage, source: Storage, append: Append, planned: TableCommit) -> None:
+    """Make the files of an append live by one commit of their lake table, and mark the append as appended.
+    TableChanged, with the append abandoned, where the table changed so that the files do not fit any more."""
+    if is_appended(storage, append):
+        return
+    try:
+        if not _is_committed(planned):
+            move_files(storage, source, append)
+            pairs = zip(append.files, planned.partitions, strict=True)
+            commit_to_table(planned, [NewFile(file.path, file.size, file.rows, part) for file, part in pairs])
+    except TableChanged as error:
+        _give_up(storage, source, append, planned, error.what, error.path)
+    except StorageError as error:
+        if error.action is not Action.RESTORE_APPEND:
+            raise
+        what = "a staged file is gone: perhaps the table's clean-up of old files removed it"
+        _give_up(storage, source, append, planned, what, error.path)
+    mark_appended(storage, append)
+
+
+def _is_committed(planned: TableCommit) -> bool:
+    return last_number(planned.name, planned.uuid, planned.writer) >= planned.number
+
+
+def _give_up(
+    storage: Storage, source: Storage, append: Append, planned: TableCommit, what: str, path: str | None
+) -> None:
+    """Abandon an append, unless another program committed it meanwhile. TableChanged where it is abandoned."""
+    with suppress(TableChanged):
+        if _is_committed(planned):
+            return
+    abandon(storage, source, append)
+    raise TableChanged(
+        f"{what}; append {append.number} of batch {append.batch!r} was given up, and none of its {append.rows:,} rows "
+        f"is in {planned.name}",
+        path,
+        action=Action.APPEND_BATCH_AGAIN,
+    )
 
 
 def _check_indexed(index: str, source: Storage, append: Append) -> None:

@@ -2,18 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from gnomon.btree.key_types import Stored
+from gnomon.btree.key_types import Stored, key_type
 from gnomon.indexer.spark import arrow_of
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
-from gnomon.shadow.tables import Table, as_partition_value, base_of, partition_folders, stored_partition
-from gnomon.sources import Style, open_writer, style_of
+from gnomon.shadow.tables import (
+    AppendTarget,
+    Split,
+    Table,
+    append_target,
+    as_partition_value,
+    base_of,
+    is_lake,
+    partition_array,
+    partition_folders,
+    stored_partition,
+)
+from gnomon.sources import Style, open_writer, style_of, table_style
 from gnomon.sources.types import parse_ddl
 
 FILE_BYTES = 128 << 20  # approximate size of a data file, and of its rows in a task's memory
@@ -23,7 +35,25 @@ FILE_BYTES = 128 << 20  # approximate size of a data file, and of its rows in a 
 class Layout:
     """`root` is the root of the source, `style` the style of its newest file, `columns` the columns of its files with
     their types in reads, `options` the options of reads. `folders` has the folder of each partition by its values in
-    stored form, relative to the root or absolute; new folders are made below `base`. A file has about `file_bytes`."""
+    stored form, relative to the root or absolute; new folders are made below `base`. A file has about `file_bytes`.
+
+    In a lake table, the files of all partitions lie in `base` (`is_flat`), some partition columns lie `in_files`, too,
+    and `split` says which rows of a partition share a file."""
+
+    @cached_property
+    def written(self) -> pa.Schema:
+        """The columns of a new file."""
+        kinds = [pa.field(name, key_type(self.types[name]).arrow) for name in self.in_files]
+        return pa.schema([*self.columns, *kinds])
+
+    def in_file(self, rows: pa.RecordBatch, texts: Sequence[str | None]) -> pa.RecordBatch:
+        """Rows of one partition, with the columns of a new file."""
+        values = dict(zip(self.partitions, texts, strict=True))
+        arrays = [
+            partition_array(as_partition_value(values[name], self.types[name], name), self.types[name], rows.num_rows)
+            for name in self.in_files
+        ]
+        return pa.RecordBatch.from_arrays([*rows.columns, *arrays], [*rows.schema.names, *self.in_files])
 
     root: str
     format: str
@@ -35,6 +65,9 @@ class Layout:
     folders: Mapping[tuple[Stored, ...], str] = field(default_factory=dict)
     base: str = ""
     file_bytes: int = FILE_BYTES
+    in_files: tuple[str, ...] = ()
+    is_flat: bool = False
+    split: Split | None = None
 
     def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
         """The partition of some values, by its folder names, and the folder of its files. UsageError for a partition
@@ -42,6 +75,8 @@ class Layout:
         named = dict(zip(self.partitions, texts, strict=True))
         values = tuple(as_partition_value(text, self.types.get(name, "string"), name) for name, text in named.items())
         partition = partition_folders({name: text or "" for name, text in named.items()})
+        if self.is_flat:
+            return partition, self.base
         if values in self.folders:
             return partition, self.folders[values]
         folder = "/".join(filter(None, [self.base, partition]))
@@ -70,6 +105,27 @@ def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
     return _checked(spec, style, columns, folders, next(iter(bases), ""))
 
 
+def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
+    """The layout of new files of a lake table."""
+    style = table_style(target.fields, target.codec)
+    layout = Layout(
+        spec.source,
+        spec.format,
+        style,
+        spec.read_options,
+        parse_ddl(spec.schema),
+        spec.partitions,
+        spec.partition_types,
+        base=target.folder,
+        file_bytes=FILE_BYTES,
+        in_files=tuple(name for name in spec.partitions if name in target.fields.names),
+        is_flat=True,
+        split=target.split,
+    )
+    open_writer(spec.format, style, layout.written, spec.source)  # raises UnsupportedFormat, as in `_checked`
+    return layout
+
+
 def first_layout(spec: IndexSpec, batch: StructType) -> Layout:
     """The layout of a source without files and without an index."""
     columns = columns_of_batch(batch, [name for name in batch.names if name not in spec.partitions])
@@ -92,6 +148,8 @@ def check_appendable(index: str, spec: IndexSpec) -> None:
     spec.entries.check_source("a key-value folder, which has no source to append to; expected an index", index)
     if spec.single_file:
         raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
+    if is_lake(spec.source_name):
+        append_target(spec.source_name, spec.partition_types)
 
 
 def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from gnomon.btree.keys import adjacent
 from gnomon.indexer.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
@@ -23,6 +23,7 @@ from gnomon.indexer.dedup.layout import Layout
 from gnomon.indexer.dedup.rejected import RejectedAt
 from gnomon.indexer.dedup.row_digest import digest_of
 from gnomon.indexer.keys import KEY_PREFIX, column, map_batches
+from gnomon.indexer.spark import with_column_in_arrow
 from gnomon.shadow.commit import AppendedFile
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage import Storage, storage_at
@@ -59,11 +60,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Staged:
-    """The files of an append, which no reader of the source sees yet; the counts of the batch's rows, in all and by
-    partition of the source; the digest of these rows; and the files of the index with rejected rows."""
+    """The files of an append, which no reader of the source sees yet, and the partition of each; the counts of the
+    batch's rows, in all and by partition of the source; the digest of these rows; and the files of the index with
+    rejected rows."""
 
     folder: str
     files: tuple[AppendedFile, ...]
+    file_partitions: tuple[str, ...]
     counts: dict[str, int]
     partitions: dict[str, dict[str, int]]
     content: str
@@ -83,7 +86,8 @@ def stage(
     other rows are written there. StageRunAgain where the job has to run again."""
     for i, partition in enumerate(layout.partitions):
         checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition).cast("string"))
-    parts = [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions))]
+    checked = _with_split(checked, layout)
+    parts = _part_columns(layout)
     if rejected is None:
         is_new = column(STATUS).bitwiseAND(OF_ROW) == NEW
         columns = [F.when(is_new, column(one)).alias(one) for one in names]
@@ -99,6 +103,25 @@ def stage(
     writing = _writing(layout, folder, rejected)
     pieces = [Piece(*row) for row in map_batches(rows, writing, StructType.fromDDL(PIECE)).collect()]
     return _staged(storage_at(layout.root), folder, name + layout.style.ending, pieces)
+
+
+def _part_columns(layout: Layout) -> list[str]:
+    """The columns whose values, as text, decide which rows share a file: the partition columns, and a `split`."""
+    return [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions) + (layout.split is not None))]
+
+
+def _with_split(checked: DataFrame, layout: Layout) -> DataFrame:
+    split = layout.split
+    if split is None:
+        return checked
+    inputs = [f"{KEY_PREFIX}of_split_{i}" for i in range(len(split.columns))]
+    named = [column(name).alias(ours) for name, ours in zip(split.columns, inputs, strict=True)]
+
+    def texts(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+        return (split.value_of(arrays) for arrays in batches)
+
+    rows = checked.select("*", *named)
+    return with_column_in_arrow(rows, _part_columns(layout)[-1], StringType(), inputs, texts).drop(*inputs)
 
 
 def _writing(
@@ -132,9 +155,19 @@ class _Task:
         self._writer: Writer | None = None
         self._rows: list[pa.RecordBatch] = []  # rows of the current file
 
+    @property
+    def _texts(self) -> tuple[str | None, ...]:
+        """The partition of the current rows, as folder names."""
+        return self._values[: len(self._layout.partitions)]
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """The partition of the current rows, and the folder of its files."""
+        return self._layout.place_of(self._texts)
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows after the earlier ones."""
-        parts = [batch.column(f"{PART_PREFIX}{i}") for i in range(len(self._layout.partitions))]
+        parts = [batch.column(name) for name in _part_columns(self._layout)]
         begins = [0, *(np.flatnonzero(~adjacent(parts)[0]) + 1)] if parts else [0]
         for begin, end in zip(begins, [*begins[1:], batch.num_rows], strict=True):
             if begin < end:
@@ -152,7 +185,7 @@ class _Task:
         found = np.bincount(outcomes, minlength=REJECTED + 1).tolist()
         nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
         numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
-        self._pieces.append(Piece(*self._layout.place_of(self._values), None, *numbers))
+        self._pieces.append(Piece(*self._place, None, *numbers))
         is_new = pa.array(outcomes == NEW)
         if self._rejected is not None:
             self._rejected.add(rows.filter(pc.invert(is_new)))
@@ -163,11 +196,11 @@ class _Task:
         layout = self._layout
         if self._writer is None:
             # Below its partition: a name that the store refuses fails now, and not after the commit.
-            partition, _ = layout.place_of(self._values)
+            partition, _ = self._place
             name = f"{secrets.token_hex(8)}{layout.style.ending}"
             self._path = "/".join(filter(None, [self._folder, partition, name]))
-            self._writer = open_writer(layout.format, layout.style, layout.columns, f"{layout.root}/{self._path}")
-        self._writer.write(new)
+            self._writer = open_writer(layout.format, layout.style, layout.written, f"{layout.root}/{self._path}")
+        self._writer.write(layout.in_file(new, self._texts))
         self._rows.append(new)
         if max(self._writer.size, sum(rows.nbytes for rows in self._rows)) >= layout.file_bytes:
             self._close()
@@ -180,7 +213,7 @@ class _Task:
         check_written(data, layout.format, layout.options, f"{layout.root}/{self._path}", self._rows)
         self._storage.put_new(self._path, [data])
         rows = sum(batch.num_rows for batch in self._rows)
-        self._pieces.append(Piece(*layout.place_of(self._values), self._path, len(data), appended=rows))
+        self._pieces.append(Piece(*self._place, self._path, len(data), appended=rows))
         self._writer, self._rows = None, []
 
     def end(self) -> list[Piece]:
@@ -220,7 +253,10 @@ def _staged(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -
     if rows != counts["appended"]:
         raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
     content = digest_of(counts["rows_read"], total)
-    return Staged(folder, tuple(files), counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected)))
+    parts = tuple(piece.partition for _, _, piece in written)
+    return Staged(
+        folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected))
+    )
 
 
 def check_here(storage: Storage, path: str, size: int) -> None:

@@ -26,7 +26,7 @@ from gnomon.indexer.spark import key_spark_type, raised_by_sql
 from gnomon.indexer.tables.partition_tables import source_types
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec
-from gnomon.shadow.tables import NULL_VALUE
+from gnomon.shadow.tables import NULL_VALUE, is_lake
 
 AS_SPARK: dict[type[DataType], re.Pattern[str]] = {  # types whose text is the same in every session
     IntegralType: re.compile(r"-?[1-9]\d*|0"),
@@ -54,7 +54,7 @@ def source_columns(spark: SparkSession, batch: StructType, opened: Index) -> lis
     values = {
         name: folder_text(name, found[name], [str(one[name]) for one in existing if one.get(name) is not None])
         if name not in spec.partition_types
-        else declared_text(name, spec.partition_types[name])
+        else (lake_text if is_lake(spec.source_name) else declared_text)(name, spec.partition_types[name])
         for name in spec.partitions
     }
     return [
@@ -113,6 +113,15 @@ def declared_text(name: str, kind: str) -> Column:
     read = text.try_cast(key_spark_type(kind)).cast("string")
     error = UsageError(f"batch: partition column {name}", expected=kind)
     return F.when(text.isNull() | read.isNotNull(), read).otherwise(raised_by_sql(error, text).cast("string"))
+
+
+def lake_text(name: str, kind: str) -> Column:
+    """A partition column of a lake table as text. Empty text and Hive's name of null are refused: they would be
+    written as null."""
+    text = column(name).cast("string")
+    error = UsageError(f"batch: partition column {name}", expected="a text that is not empty, or null")
+    is_told = text.isNull() | ((text != "") & (text != NULL_VALUE))
+    return F.when(is_told, declared_text(name, kind)).otherwise(raised_by_sql(error, text).cast("string"))
 
 
 def no_null_text(text: Column) -> Column:

@@ -105,6 +105,7 @@ def _record(record: Record) -> dict[str, Any]:
         "committed_at": record.committed_at if sound else None,
         "operation": record.operation if sound else None,
         "rows": record.rows if sound else None,
+        "table_version": record.table_version if sound else None,
     }
 
 
@@ -115,6 +116,7 @@ def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "committed_at": snapshot.committed_at,
         "operation": snapshot.operation,
         "rows": snapshot.rows,
+        "table_version": snapshot.table.version if snapshot.table is not None else None,
         "age_seconds": round(max(age.total_seconds(), 0.0), 3),
     }
 

@@ -250,6 +250,7 @@ EXAMPLES = {
                 "committed_at": "2026-11-21T12:14:41.454455Z",
                 "operation": "build",
                 "rows": 3,
+                "table_version": None,
                 "age_seconds": 0.238,
             },
             "refused": None,
@@ -264,7 +265,13 @@ EXAMPLES = {
             },
             "coverage_error": None,
             "snapshots": [
-                {"snapshot": 1, "committed_at": "2026-11-21T12:14:41.454455Z", "operation": "build", "rows": 3}
+                {
+                    "snapshot": 1,
+                    "committed_at": "2026-11-21T12:14:41.454455Z",
+                    "operation": "build",
+                    "rows": 3,
+                    "table_version": None,
+                }
             ],
             "limits": {
                 "max_key_bytes": 16384,
@@ -292,6 +299,7 @@ EXAMPLES = {
                 "pages": {
                     "open": True,
                     "snapshot": 1,
+                    "table_version": None,
                     "rows": 3,
                     "source_files": 2,
                     "refused": None,
@@ -311,6 +319,7 @@ EXAMPLES = {
                 "orders": {
                     "open": True,
                     "snapshot": 1,
+                    "table_version": None,
                     "rows": 4,
                     "source_files": 1,
                     "refused": None,

@@ -235,6 +235,7 @@ class ServedSnapshot(BaseModel):
     committed_at: str
     operation: str
     rows: int
+    table_version: str | None = TABLE_VERSION
     age_seconds: float
 
 
@@ -254,6 +255,7 @@ class KeptSnapshot(BaseModel):
     committed_at: str | None
     operation: str | None
     rows: int | None
+    table_version: str | None = TABLE_VERSION
 
 
 class Limits(BaseModel):

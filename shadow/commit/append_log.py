@@ -48,6 +48,7 @@ from gnomon.shadow.metadata import (
     read_origin,
 )
 from gnomon.shadow.storage import OpenFile, Storage
+from gnomon.shadow.tables import TableCommit, last_number
 
 __all__ = [
     "REJECTED_FOLDER",
@@ -55,11 +56,14 @@ __all__ = [
     "AppendLog",
     "AppendedFile",
     "Batch",
+    "abandon",
     "commit_append",
     "find_batch",
+    "is_appended",
     "mark_appended",
     "move_files",
     "open_log",
+    "plan_commit",
     "read_log",
     "settle",
     "staging_folder",
@@ -197,6 +201,17 @@ def _is_known(storage: Storage, append: Append) -> bool:
     return known is not None and known.append.append_id == append.append_id
 
 
+def plan_commit(storage: Storage, number: int, name: str, uuid: str) -> TableCommit:
+    """The commit of the next append to a lake table, still without partitions. Its number is higher than that of every
+    commit of this index in the table, and than that of the append before it, which may be void: a number tells one
+    append. An index that was copied, or deleted and built again, is another writer."""
+    place = hashlib.blake2b(storage.root.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    writer = f"gnomon.{read_origin(storage)}.{place}"
+    before = read_append(storage, number - 1).table if number > 1 else None
+    planned = before.number if before is not None and before.writer == writer else 0
+    return TableCommit(name, uuid, writer, max(last_number(name, uuid, writer), planned) + 1, ())
+
+
 def commit_append(storage: Storage, append: Append) -> bool:
     """Commit an append; return whether the number was free. ConcurrentCommit if the index was deleted and built again
     after the append's rows were looked up: the append is void."""
@@ -233,14 +248,14 @@ def move_files(storage: Storage, source: Storage, append: Append) -> bool:
     once. Returns whether there was anything to do. Files of an append that is marked as appended stay untouched, since
     their owner may have removed them. StorageError where a file has neither name; ConcurrentCommit where the index was
     deleted and built again."""
-    if _is_appended(storage, append):
+    if is_appended(storage, append):
         return False
     _check_on_record(storage, append)
     for file in append.files:
         try:
             _move(source, file)
         except (FileNotFoundError, AlreadyExists) as error:
-            if _is_appended(storage, append):  # another program did it, and files changed since
+            if is_appended(storage, append):  # another program did it, and files changed since
                 return False
             if isinstance(error, AlreadyExists):
                 raise
@@ -267,7 +282,8 @@ def _move(source: Storage, file: AppendedFile) -> None:
         source.delete(file.staged)  # it had both names when a program died
 
 
-def _is_appended(storage: Storage, append: Append) -> bool:
+def is_appended(storage: Storage, append: Append) -> bool:
+    """Whether an append's files have their names, and those of a lake table are in the table."""
     return any(_is_there(storage, mark_path(append, mark)) for mark in (APPENDED, DONE)) or _is_known(storage, append)
 
 
@@ -284,6 +300,14 @@ def mark_appended(storage: Storage, append: Append) -> None:
     index was deleted and built again."""
     _check_on_record(storage, append)
     _mark(storage, append, APPENDED)
+
+
+def abandon(storage: Storage, source: Storage, append: Append) -> None:
+    """End an append that can never be finished: mark it as void, so that its batch can be appended again, and remove
+    its staged files. Files that have their final names stay: another program may be about to use them."""
+    _check_on_record(storage, append)
+    _mark(storage, append, VOID)
+    _clear(source, append.folder)
 
 
 def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> None:

@@ -10,6 +10,7 @@ from gnomon.base.actions import Action
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, UsageError
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import TableCommit
 
 # On disk an append is called a load, as in the first versions. The names stay, so that every version reads the records.
 APPENDS_FOLDER = "_shadow/loads"
@@ -37,7 +38,7 @@ class AppendedFile:
 class Append:
     """The record of an append. No other append has its `append_id`. `parent` names the append after which its rows were
     looked up (`AppendLog`). `content` is a digest of the batch, `folder` the staging folder of its files. The program
-    that appends sets `counts`."""
+    that appends sets `counts`. `table` is the planned commit to a lake table; None for files in folders."""
 
     number: int
     append_id: str
@@ -47,6 +48,7 @@ class Append:
     folder: str
     files: tuple[AppendedFile, ...]
     counts: Mapping[str, Any]
+    table: TableCommit | None = None
 
     @property
     def rows(self) -> int:
@@ -152,7 +154,12 @@ def _with_version(content: dict[str, Any]) -> dict[str, Any]:
 def _as_json(append: Append) -> dict[str, Any]:
     files = [asdict(file) for file in append.files]
     shown = {_member(field.name): getattr(append, field.name) for field in fields(append)}
-    return {**shown, "files": files, "counts": dict(append.counts)}
+    table = {"table": asdict(append.table)} if append.table is not None else {}
+    return {name: value for name, value in shown.items() if name != "table"} | {
+        "files": files,
+        "counts": dict(append.counts),
+        **table,
+    }
 
 
 def _member(name: str) -> str:
@@ -175,18 +182,37 @@ def _versioned(content: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _append_of(content: Mapping[str, Any], where: str) -> Append:
-    _check_members(content, {_member(field.name) for field in fields(Append)}, where)
-    named = {field.name for field in fields(AppendedFile)}
+    members = {_member(field.name) for field in fields(Append)}
+    _check_members(content, members if "table" in content else members - {"table"}, where)
+    of_file = {field.name for field in fields(AppendedFile)}
     for file in content["files"]:
-        _check_members(file, named, where)
+        _check_members(file, of_file, where)
     files = tuple(AppendedFile(**file) for file in content["files"])
-    append = Append(**{field.name: content[_member(field.name)] for field in fields(Append)} | {"files": files})
+    named: dict[str, Any] = {field.name: content.get(_member(field.name)) for field in fields(Append)}
+    append = Append(**named | {"files": files, "table": _table_of(content.get("table"), len(files), where)})
     texts = [append.append_id, append.parent, append.batch, append.content, append.folder]
     texts += [text for file in files for text in (file.staged, file.path)]
     numbers = [append.number, *(number for file in files for number in (file.size, file.rows))]
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)):
         raise DamagedMetadata("not the record of an append", where, 0, action=Action.RESTORE_RECORD)
     return append
+
+
+def _table_of(content: object, files: int, where: str) -> TableCommit | None:
+    """The planned commit to a lake table, of some files."""
+    if content is None:
+        return None
+    damaged = DamagedMetadata("not the commit of an append to a table", where, 0, action=Action.RESTORE_RECORD)
+    if not isinstance(content, dict):
+        raise damaged
+    _check_members(content, {field.name for field in fields(TableCommit)}, where)
+    partitions = content["partitions"]
+    if not isinstance(partitions, list) or len(partitions) != files:
+        raise damaged
+    texts = [*partitions, content["name"], content["uuid"], content["writer"]]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(content["number"], int):
+        raise damaged
+    return TableCommit(**{**content, "partitions": tuple(partitions)})
 
 
 def _check_members(content: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -16,6 +16,11 @@ STORES = {
     "az": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
     "hdfs": ("gnomon.shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
+ENDPOINTS = {  # variables of the environment that name the address of a store, the first that is set counts
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 Place = str | os.PathLike[str]
 """A path, which may begin with `~` for the user's own folder, or a URL."""
 ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
@@ -68,6 +73,12 @@ def _remote(location: str, scheme: str, rest: str) -> Storage:
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError("a part of the path is empty, . or ..; expected names only", location)
     return store("/".join([f"{scheme}://{host}", *parts]))
+
+
+def endpoint_of(root: str) -> str:
+    """The address of the store of a root, where the environment names one; "" for the store's own."""
+    scheme = root.partition("://")[0]
+    return next((os.environ[name] for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name)), "")
 
 
 def is_local(root: str) -> bool:

@@ -10,15 +10,11 @@ from urllib.parse import urlsplit
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage.locations import ENDPOINTS
 from gnomon.shadow.storage.redaction import without_secrets
 from gnomon.shadow.storage.retries import Patience
 
 MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "gs": ("GOOGLE_BASE_URL",),
-    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-}
 
 
 class Clients(NamedTuple):

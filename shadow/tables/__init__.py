@@ -6,10 +6,24 @@
 - `lake_source`    a version of a Delta or Iceberg table: its live files and deleted rows
 - `delta`          Delta Lake tables, with deltalake (extra `delta`)
 - `iceberg`        Iceberg tables, with pyiceberg (extra `iceberg`)
+- `iceberg_manifests`  the live files and files of deletes of an Iceberg snapshot
+- `iceberg_deletes`  the deleted rows of an Iceberg snapshot
 - `iceberg_io`     Iceberg's files on the stores of Gnomon
+- `lake_append`    new files of a Delta or Iceberg table, and the commit that adds them
+- `delta_append`   the same for Delta Lake tables
+- `iceberg_append` the same for Iceberg tables
 """
 
 from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
+from gnomon.shadow.tables.lake_append import (
+    AppendTarget,
+    NewFile,
+    Split,
+    TableCommit,
+    append_target,
+    commit_to_table,
+    last_number,
+)
 from gnomon.shadow.tables.lake_source import (
     MAIN,
     EqualityDeletes,
@@ -46,21 +60,28 @@ __all__ = [
     "NULL_VALUE",
     "TABLE_PREFIX",
     "TEXT",
+    "AppendTarget",
     "EqualityDeletes",
     "LakeContent",
     "LakeFile",
     "LakeSource",
     "LakeTable",
+    "NewFile",
+    "Split",
     "Table",
+    "TableCommit",
     "TableHistory",
     "TableVersion",
+    "append_target",
     "as_partition_value",
     "asked_values",
     "base_of",
     "check_plain_files",
     "check_where",
+    "commit_to_table",
     "is_lake",
     "lake_source",
+    "last_number",
     "matches",
     "partition_array",
     "partition_columns",

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.btree.keys import stored_values
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, below, is_absolute, storage_at
+from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, storage_at
 from gnomon.shadow.tables.lake_source import (
     MAIN,
     LakeContent,
@@ -58,8 +58,8 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     wanted = version.version if version is not None else ""
     if wanted and not wanted.isdecimal():
         raise UsageError("table version", name, expected="a number", found=repr(wanted))
-    with _errors(name):
-        table = DeltaTable(root, version=int(wanted) if wanted else None)
+    with delta_errors(name):
+        table = DeltaTable(root, version=int(wanted) if wanted else None, storage_options=store_options(root))
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         adds = pa.table(table.get_add_actions(flatten=True))
     mode = metadata.configuration.get(f"{MAPPING}mode", "none")
@@ -78,6 +78,12 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     )
 
 
+def store_options(root: str) -> dict[str, str] | None:
+    """The options of the store that deltalake does not take from the environment itself: an endpoint without TLS."""
+    endpoint = endpoint_of(root)
+    return {"allow_http": "true"} if endpoint.startswith("http://") else None
+
+
 def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version. Versions are numbered without gaps, and the log loses its oldest files first: where the file
     of the known version is as it was and the next one is not there, the known version is the newest. Then nothing else
@@ -86,16 +92,16 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     is_there = known.metadata and known.metadata == _digest(storage, int(known.version))
     if is_there and not _digest(storage, int(known.version) + 1):
         return known
-    with _errors(name):
-        return _version(DeltaTable(storage.root), storage)
+    with delta_errors(name):
+        return _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
 
 
 def read_history(place: str, known: TableVersion) -> TableHistory:
     """The versions of the table, by a listing of its log. The table expired those before its first checkpoint whose
     files of the log are not all there."""
     storage, name = storage_at(place), f"delta:{place}"
-    with _errors(name):
-        newest = _version(DeltaTable(storage.root), storage)
+    with delta_errors(name):
+        newest = _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
     names = [LOG_FILE.fullmatch(info.path) for info in storage.list(LOG, hidden=True)]
     commits = {int(match[1]) for match in names if match and match[2] == "json"}
     begins = {int(match[1]) for match in names if match and match[2] != "json"} | ({0} & commits)
@@ -119,7 +125,7 @@ def _digest(storage: Storage, version: int) -> str:
 
 
 @contextmanager
-def _errors(name: str) -> Iterator[None]:
+def delta_errors(name: str) -> Iterator[None]:
     """Raise the errors of deltalake as those of a source."""
     try:
         yield
@@ -161,7 +167,7 @@ def _texts(column: pa.ChunkedArray, kind: str) -> list[object]:
 
 
 def _partition_type(name: str, field: Mapping[str, Any]) -> str:
-    kind = _type(name, field["name"], field["type"], "none")
+    kind = column_type(name, field["name"], field["type"], "none")
     found = ddl_of([pa.field("a", kind)], name).removeprefix("a ")
     if not is_key_type(found) or found == "binary":
         raise UsageError(f"a partition column of type {found} ({field['name']}) is not read", name)
@@ -171,7 +177,7 @@ def _partition_type(name: str, field: Mapping[str, Any]) -> str:
 def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
     """A column in the files: by its field id or its physical name, where the table maps columns."""
     known = field.get("metadata", {})
-    kind = _type(name, field["name"], field["type"], mode)
+    kind = column_type(name, field["name"], field["type"], mode)
     if mode == "id":
         return field_of(field["name"], kind, int(known[f"{MAPPING}id"]), ())
     if mode == "name":
@@ -179,7 +185,7 @@ def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
     return pa.field(field["name"], kind)
 
 
-def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
+def column_type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     if isinstance(kind, str):
         if kind in SIMPLE:
             return SIMPLE[kind]
@@ -189,9 +195,9 @@ def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     elif kind["type"] == "struct":
         return pa.struct([_field(name, field, mode) for field in kind["fields"]])
     elif kind["type"] == "array":
-        return pa.list_(_type(name, column, kind["elementType"], mode))
+        return pa.list_(column_type(name, column, kind["elementType"], mode))
     elif kind["type"] == "map":
-        parts = (_type(name, column, kind[part], mode) for part in ("keyType", "valueType"))
+        parts = (column_type(name, column, kind[part], mode) for part in ("keyType", "valueType"))
         return pa.map_(*parts)
     shown = kind if isinstance(kind, str) else kind.get("type")
     raise UsageError(f"column {column} of type {shown} is not read", name)
@@ -200,7 +206,7 @@ def _type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
 def _deleted(table: DeltaTable, root: str, name: str) -> dict[str, BitMap64]:
     """The deleted rows of each file that has a deletion vector."""
     found: dict[str, BitMap64] = {}
-    with _errors(name):
+    with delta_errors(name):
         batches = list(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
     for batch in batches:
         paths, kept = batch.column("filepath").to_pylist(), batch.column("selection_vector")

@@ -101,7 +101,7 @@ class LakeSource:
     def content(self) -> LakeContent:
         """The table, read once. SourceNotFound where there is none, UsageError for one that is not read, StorageError
         where its metadata cannot be read."""
-        return _format(self.name).read_content(_place(self.name), self.version)
+        return _format(self.name).read_content(place_of_name(self.name), self.version)
 
     def now(self) -> "LakeSource":
         """The table, to be read again."""
@@ -110,12 +110,12 @@ class LakeSource:
     def newest(self, known: TableVersion) -> TableVersion:
         """The newest version of the table, by one small read. `known` is the version on record. Errors as in
         `content`."""
-        return _format(self.name).newest_version(_place(self.name), known)
+        return _format(self.name).newest_version(place_of_name(self.name), known)
 
     def history(self, known: TableVersion) -> TableHistory:
         """The versions of the table, by its newest metadata. `known` is the version on record. Errors as in
         `content`."""
-        return _format(self.name).read_history(_place(self.name), known)
+        return _format(self.name).read_history(place_of_name(self.name), known)
 
     @property
     def source_name(self) -> str:
@@ -155,7 +155,8 @@ class LakeSource:
 
 def is_lake(source: str) -> bool:
     """Whether a source is the name of a lake table."""
-    return source.partition(":")[0] in {*LAKE_FORMATS, *NOT_READ} and "://" not in source.partition(":")[0]
+    kind, colon, _ = source.partition(":")
+    return bool(colon) and (kind in LAKE_FORMATS or kind in NOT_READ)
 
 
 def lake_source(name: str, version: str = "") -> LakeSource:
@@ -177,17 +178,24 @@ class _Format(Protocol):
     def read_history(self, place: str, known: TableVersion) -> TableHistory: ...
 
 
-def _place(name: str) -> str:
+def place_of_name(name: str) -> str:
+    """The place in the name of a table."""
     return name.partition(":")[2]
 
 
 def _format(name: str) -> _Format:
+    return cast(_Format, format_module(name))
+
+
+def format_module(name: str, suffix: str = "") -> object:
+    """The module of a table's format, or the one with this suffix. UsageError for a format that is not read, and for a
+    missing package."""
     kind = name.partition(":")[0]
     if kind in NOT_READ:
         raise UsageError(NOT_READ[kind], name)
     module, package, extra = LAKE_FORMATS[kind]
     try:
-        return cast(_Format, import_module(module))
+        return import_module(f"{module}{suffix}")
     except ImportError as error:
         raise UsageError(
             f"reading it needs the package {package}, which is not installed ({error}); "

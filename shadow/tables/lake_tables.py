@@ -28,6 +28,12 @@ class LakeTable(NamedTuple):
         article = "an" if self.format[0] in "AEIOU" else "a"
         return f"{article} {self.format} at {self.root} ({self.file} is there)"
 
+    @property
+    def source_name(self) -> str:
+        """How `build` accepts the table; "" for a format that is not read."""
+        by_catalog = f"iceberg:CATALOG.namespace.table, or iceberg:{self.root}/metadata/NEWEST.metadata.json"
+        return {"Delta Lake table": f"delta:{self.root}", "Iceberg table": by_catalog}.get(self.format, "")
+
     def to_json(self) -> dict[str, str]:
         return self._asdict()
 

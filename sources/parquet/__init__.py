@@ -21,7 +21,7 @@ from gnomon.sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
 from gnomon.sources.parquet.page_map_codec import DamagedMaps, check_maps
 from gnomon.sources.parquet.reader import open_parquet
-from gnomon.sources.parquet.write import parquet_style
+from gnomon.sources.parquet.write import ParquetStyle, parquet_style
 
 __all__ = [
     "ENCRYPTED_MAGIC",
@@ -30,6 +30,7 @@ __all__ = [
     "OLD_CALENDAR",
     "PHYSICAL_TYPE",
     "DamagedMaps",
+    "ParquetStyle",
     "check_maps",
     "open_parquet",
     "parquet_style",

@@ -47,29 +47,30 @@ def same(found: Rows, expected: Rows) -> bool:
     return sorted(shown) == sorted(sorted((name, repr(value)) for name, value in row.items()) for row in expected)
 
 
-def check(opened: Index, version: Version, all_keys: set[tuple[Any, ...]]) -> None:
+def check(opened: Index, version: Version, key: tuple[str, ...], all_keys: set[tuple[Any, ...]]) -> None:
     """Compare every row of the version, and the absence of all other keys, in each reader."""
     expected: dict[tuple[Any, ...], Rows] = defaultdict(list)
     keys = {}
     for row in version.rows():
-        expected[tuple(repr(row[name]) for name in version.key)].append(row)
-    for row in version.rows():
-        keys[tuple(repr(row[name]) for name in version.key)] = [row[name] for name in version.key]
+        shown = tuple(repr(row[name]) for name in key)
+        expected[shown].append(row)
+        keys[shown] = [row[name] for name in key]
     assert opened.view.snapshot.rows == len(version.rows())
-    asked = [*keys.values()]
-    for key, rows in zip(asked, opened.fetch_many(asked), strict=True):
-        assert same(rows, expected[tuple(map(repr, key))]), key
-    for key in all_keys - keys.keys():
+    for shown, rows in zip(keys, opened.fetch_many([*keys.values()]), strict=True):
+        assert same(rows, expected[shown]), shown
+    for absent in all_keys - keys.keys():
         with suppress(KeyTypeError):  # a key of a later version, of a wider type
-            assert not opened.fetch([literal_eval(part) for part in key])
-            assert not opened.contains([literal_eval(part) for part in key])
+            assert not opened.fetch([literal_eval(part) for part in absent])
+            assert not opened.contains([literal_eval(part) for part in absent])
 
 
 REFUSED = {  # tables, some of whose versions are not read: what the error says
     "delta_widened": "TypeWidening",
     "iceberg_defaults": "has the default",
+    "iceberg_equality_deletes": "equality deletes are read where their columns are the key of the index",
     "iceberg_formats": "a data file of format",
 }
+KEYS = {"iceberg_equality_scopes": ("id",)}  # the key of the deletes, where it is not the one that tells rows apart
 REBUILT = {  # tables, one of whose versions needs another index: what the error says
     "delta_renamed": "build to another folder",
     "iceberg_evolved": "build to another folder",
@@ -83,7 +84,7 @@ def test_each_version_answers_as_spark_reads_it(spark: SparkSession, table: Tabl
     another index."""
     index, refused, rebuilt = str(tmp_path / "0"), 0, 0
     versions = [version for version in table.versions if version.gone or version.rows()]
-    key = versions[0].key
+    key = KEYS.get(table.name, versions[0].key)
     for number, version in enumerate(versions):
         if version.gone:
             with pytest.raises((SourceNotFound, StalePointer)):
@@ -99,7 +100,7 @@ def test_each_version_answers_as_spark_reads_it(spark: SparkSession, table: Tabl
             assert REFUSED[table.name] in str(error)  # noqa: PT017 - most versions are not refused
             refused += 1
             continue
-        check(open_index(index), version, all_keys(table, key))
+        check(open_index(index), version, key, all_keys(table, key))
         report = verify(storage_at(index), sample=None)
         assert report.is_sound, report.faults
     assert (bool(refused), bool(rebuilt)) == (table.name in REFUSED, table.name in REBUILT)
@@ -107,7 +108,7 @@ def test_each_version_answers_as_spark_reads_it(spark: SparkSession, table: Tabl
 
 def all_keys(table: Table, key: tuple[str, ...]) -> set[tuple[Any, ...]]:
     """The keys of all versions with these key columns."""
-    versions = [version for version in table.versions if version.key == key and not version.gone]
+    versions = [version for version in table.versions if set(key) <= version.columns.keys() and not version.gone]
     return {tuple(repr(row[name]) for name in key) for version in versions for row in version.rows()}
 
 

@@ -100,7 +100,7 @@ def test_snapshots_are_told_oldest_first_and_a_damaged_one_by_its_number(tmp_pat
     first, second, third = description(Client(settings), "shadow")["snapshots"]
     assert (first["snapshot"], first["operation"], first["rows"]) == (1, "build", len(ODD_KEYS) + 4)
     assert first["committed_at"].endswith("Z")
-    assert second == {"snapshot": 2, "committed_at": None, "operation": None, "rows": None}
+    assert second == {"snapshot": 2, "committed_at": None, "operation": None, "rows": None, "table_version": None}
     assert (third["snapshot"], third["rows"]) == (3, len(ODD_KEYS) + 6)
 
 

@@ -201,11 +201,12 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
             "shadow": {
                 "open": True,
                 "snapshot": 1,
+                "table_version": None,
                 "rows": len(ODD_KEYS) + 4,
                 "source_files": 2,
                 "refused": None,
                 "unreachable": None,
-                "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "lake_table": None},
+                "coverage": {"snapshot": 1, "new": 0, "changed": 0, "vanished": 0, "lake_table": None, "newer": None},
                 "coverage_error": None,
                 "saturated_seconds": 0.0,
             }

@@ -1,0 +1,165 @@
+"""Appends to Delta Lake tables by deltalake: one commit with an application transaction."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, store_options
+from gnomon.shadow.tables.lake_append import (
+    AppendTarget,
+    NewFile,
+    TableCommit,
+    attempts,
+    changed,
+    check_files,
+    refuse,
+)
+from gnomon.shadow.tables.partitions import partition_values
+
+CODEC = "SNAPPY"
+# Writer features to which deltalake commits. Some ask nothing of an append, the others nothing where no column uses
+# them, which `_check_columns` finds out.
+FEATURES = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+}
+# Properties of a column that ask something of its values.
+RULES = {
+    "delta.generationExpression": "a generated column",
+    "delta.identity.start": "an identity column",
+    "delta.invariants": "a column with an invariant",
+}
+NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
+
+
+def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
+    """As `lake_append.append_target`."""
+    name = f"delta:{place}"
+    table = _open(place, name)
+    found = list(table.metadata().partition_columns)
+    if found != list(partitions):
+        refuse(f"it is partitioned by {', '.join(found) or 'nothing'}, its index by {', '.join(partitions)}", name)
+    return AppendTarget(str(table.metadata().id), "", _fields(table, name), CODEC, None)
+
+
+def last_number(place: str, uuid: str, writer: str) -> int:
+    """As `lake_append.last_number`."""
+    return _last_number(_open(place, f"delta:{place}"), place, uuid, writer)
+
+
+def _last_number(table: DeltaTable, place: str, uuid: str, writer: str) -> int:
+    found = str(table.metadata().id)
+    if found != uuid:
+        raise changed(f"the table was replaced: expected the table with id {uuid}, found {found}", f"delta:{place}")
+    return table.transaction_version(writer) or 0
+
+
+def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
+    """As `lake_append.commit_to_table`. deltalake tries again where a commit without an effect on this one came first.
+    Where another program committed the same transaction, or changed the schema, it raises, and all is read again."""
+    name, root = planned.name, storage_at(place).root
+    for _ in attempts(name):
+        table = _open(place, name)
+        if _last_number(table, place, planned.uuid, planned.writer) >= planned.number:
+            return
+        try:
+            fields = _fields(table, name)
+        except UsageError as error:
+            raise changed(error.what, name) from None
+        check_files(root, files, fields)
+        try:
+            _commit(table, planned, files)
+        except CommitFailedError:
+            continue
+        except (DeltaError, OSError) as error:
+            what = f"it is unknown whether the commit succeeded ({_line(error)})"
+            raise StorageError(what, name, action=Action.RUN_AGAIN) from error
+        return
+
+
+def _commit(table: DeltaTable, planned: TableCommit, files: Sequence[NewFile]) -> None:
+    now = time.time_ns() // 1_000_000
+    columns = list(table.metadata().partition_columns)
+    actions: list[AddAction | RemoveAction] = []
+    for file in files:
+        texts = partition_values(file.partition)
+        if list(texts) != columns:
+            what = f"this new file is partitioned by {', '.join(texts) or 'nothing'}, the table by {', '.join(columns)}"
+            raise changed(what, file.path)
+        stats = json.dumps({"numRecords": file.rows})
+        actions.append(AddAction(file.path, file.size, texts, now, True, stats))
+    table.create_write_transaction(
+        actions,
+        mode="append",
+        schema=table.schema(),
+        partition_by=columns,
+        commit_properties=CommitProperties(
+            custom_metadata={"gnomon.append": f"{planned.writer}/{planned.number}"},
+            app_transactions=[Transaction(planned.writer, planned.number)],
+        ),
+    )
+
+
+def _open(place: str, name: str) -> DeltaTable:
+    with delta_errors(name):
+        root = storage_at(place).root
+        return DeltaTable(root, storage_options=store_options(root))
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _fields(table: DeltaTable, name: str) -> pa.Schema:
+    """The columns of new files. UsageError for a table that asks more of them than is kept here."""
+    metadata, protocol = table.metadata(), table.protocol()
+    unknown = sorted(set(protocol.writer_features or ()) - FEATURES)
+    if unknown:
+        refuse(f"its writers must know {', '.join(unknown)}", name)
+    if (mode := metadata.configuration.get(f"{MAPPING}mode", "none")) != "none":
+        refuse(f"it maps its columns to other names in files ({MAPPING}mode is {mode})", name)
+    if rules := [key for key in metadata.configuration if key.startswith("delta.constraints.")]:
+        refuse(f"it checks its rows, which is not done here ({', '.join(sorted(rules))})", name)
+    fields = json.loads(table.schema().to_json())["fields"]
+    for field in fields:
+        _check_column(field, name)
+    inside = [field for field in fields if field["name"] not in metadata.partition_columns]
+    kinds = [column_type(name, field["name"], field["type"], "none") for field in inside]
+    return pa.schema(
+        pa.field(field["name"], kind, field["nullable"]) for field, kind in zip(inside, kinds, strict=True)
+    )
+
+
+def _check_column(field: Mapping[str, Any], name: str) -> None:
+    column, known = field["name"], field.get("metadata", {})
+    for key, what in RULES.items():
+        if key in known:
+            refuse(f"{column} is {what}, and its rule is not checked here", name)
+    if not isinstance(field["type"], str) and _has_required(field["type"]):
+        refuse(f"{column} has a field or an item that must not be null, which is not checked here", name)
+
+
+def _has_required(kind: Any) -> bool:
+    """Whether a nested type has a part that must not be null."""
+    if isinstance(kind, str):
+        return False
+    if isinstance(kind, list):
+        return any(map(_has_required, kind))
+    required = any(kind.get(member) is False for member in NOT_NULL)
+    return required or any(_has_required(part) for part in kind.values() if isinstance(part, (dict, list)))

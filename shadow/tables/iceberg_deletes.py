@@ -1,0 +1,128 @@
+"""The deleted rows of an Iceberg snapshot: deletion vectors of Puffin files, position deletes, and equality deletes.
+The rules are those of https://iceberg.apache.org/spec/."""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from gnomon.shadow.errors import SourceError, UsageError
+from gnomon.shadow.tables.iceberg_manifests import (
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    Manifests,
+    Paths,
+    avro_records,
+    first_line,
+    read_file,
+)
+from gnomon.shadow.tables.lake_source import (
+    EqualityDeletes,
+)
+from gnomon.sources.types import FIELD_ID
+
+VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
+
+
+def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> dict[str, BitMap64]:
+    """The deleted rows of each data file. A deletion vector holds all deletes by position of its file, so that older
+    files of position deletes count no more for it."""
+    deleted: dict[str, BitMap64] = {}
+    vectors: set[str] = set()
+    for delete in found.deletes:
+        file = delete.entry
+        if file["content"] == POSITION_DELETES and file["file_format"].upper() == "PUFFIN":
+            location = file["referenced_data_file"]
+            if _applies(found, location, delete.sequence):
+                deleted[location] = deletion_vector(read_file(source, file["file_path"], name), file)
+                vectors.add(location)
+    for delete in found.deletes:
+        file = delete.entry
+        if file["content"] == POSITION_DELETES and file["file_format"].upper() != "PUFFIN":
+            for location, numbers in position_deletes(read_file(source, file["file_path"], name), file):
+                if location not in vectors and _applies(found, location, delete.sequence):
+                    deleted[location] = deleted.get(location, BitMap64()) | BitMap64(numbers)
+    return {paths.path(location): numbers for location, numbers in deleted.items() if len(numbers)}
+
+
+def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Paths, name: str) -> list[EqualityDeletes]:
+    """The deletes by values. A file of them applies to data files with a lower sequence number, and, if its partition
+    spec has fields, of the same spec and partition."""
+    deletes = []
+    for delete in found.deletes:
+        file, where = delete.entry, delete.entry["file_path"]
+        if file["content"] != EQUALITY_DELETES:
+            continue
+        if file["file_format"].upper() != "PARQUET":
+            raise UsageError(
+                f"equality deletes of format {file['file_format']} are not read", where, expected="Parquet"
+            )
+        columns = {number: schema.find_column_name(number) for number in file["equality_ids"]}
+        try:
+            rows = pq.read_table(pa.BufferReader(read_file(table.io, where, name)))
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"a damaged file of equality deletes ({first_line(error)})", where) from None
+        places = {int((one.metadata or {}).get(FIELD_ID, -1)): i for i, one in enumerate(rows.schema)}
+        if any(column is None or number not in places for number, column in columns.items()):
+            raise UsageError("equality deletes by a column that the table no longer has are not read", where)
+        everywhere = table.specs()[delete.spec].is_unpartitioned()
+        files = frozenset(
+            paths.path(location)
+            for location, sequence in found.sequences.items()
+            if sequence < delete.sequence
+            and (
+                everywhere
+                or (found.specs[location], found.data[location]["partition"]) == (delete.spec, delete.partition)
+            )
+        )
+        values = [rows.column(places[number]) for number in columns]
+        deletes.append(EqualityDeletes(where, pa.table(values, names=list(columns.values())), files))
+    return deletes
+
+
+def _applies(found: Manifests, location: str, sequence: int) -> bool:
+    """Whether deletes by position with this sequence number are of a live file."""
+    return location in found.sequences and found.sequences[location] <= sequence
+
+
+def deletion_vector(data: bytes, file: Mapping[str, Any]) -> BitMap64:
+    """A deletion vector, the blob deletion-vector-v1 of a Puffin file: the length of magic and bitmap, the magic, a
+    64-bit Roaring bitmap in the portable form, and the CRC of magic and bitmap; the numbers are big-endian."""
+    offset, size, where = file["content_offset"], file["content_size_in_bytes"], file["file_path"]
+    blob = data[offset : offset + size]
+    content = blob[4:-4]
+    if len(blob) != size or size < 12 or int.from_bytes(blob[:4], "big") != len(content):
+        raise SourceError("", where, offset, expected=f"a deletion vector of {size} bytes", found=f"{len(blob)} bytes")
+    crc, found = int.from_bytes(blob[-4:], "big"), zlib.crc32(content)
+    if content[:4] != VECTOR_MAGIC or crc != found:
+        raise SourceError("damaged deletion vector", where, offset, expected=f"CRC {crc:08x}", found=f"{found:08x}")
+    return BitMap64.deserialize(content[4:])
+
+
+def position_deletes(data: bytes, file: Mapping[str, Any]) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield each data file of a file of position deletes, with the numbers of its deleted rows."""
+    where, kind = file["file_path"], file["file_format"].upper()
+    if kind == "PARQUET":
+        try:
+            table = pq.read_table(pa.BufferReader(data), columns=["file_path", "pos"])
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"a damaged file of position deletes ({first_line(error)})", where) from None
+        named, numbers = table.column("file_path"), table.column("pos").to_numpy()
+    elif kind == "AVRO":
+        rows, _ = avro_records(data, where)
+        named = pa.chunked_array([pa.array([row["file_path"] for row in rows], pa.string())])
+        numbers = np.array([row["pos"] for row in rows], np.int64)
+    else:
+        raise UsageError(f"position deletes of format {kind} are not read", where, expected="Parquet, Avro or Puffin")
+    codes = named.combine_chunks().dictionary_encode()
+    order = np.argsort(codes.indices.to_numpy(), kind="stable")
+    cuts = np.flatnonzero(np.diff(codes.indices.to_numpy()[order])) + 1
+    for share in np.split(order, cuts) if len(order) else ():
+        yield codes.dictionary[int(codes.indices[int(share[0])].as_py())].as_py(), numbers[share].astype(np.uint64)

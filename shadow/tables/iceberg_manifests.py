@@ -1,0 +1,114 @@
+"""The manifests of an Iceberg snapshot: its live data files and files of deletes, with their sequence numbers. fastavro
+reads them, since pyiceberg leaves out where in a Puffin file a deletion vector lies."""
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import fastavro
+from pyiceberg.io import FileIO
+from pyiceberg.table.snapshots import Snapshot
+
+from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage import below, storage_at
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
+DELETED = 2  # the status of an entry of a manifest
+
+
+class DeleteFile(NamedTuple):
+    """A file of deletes: its sequence number, its entry in the manifest, its partition spec, and its partition's values
+    by the ids of the spec's fields."""
+
+    sequence: int
+    entry: Mapping[str, Any]
+    spec: int
+    partition: Mapping[int, object]
+
+
+@dataclass
+class Manifests:
+    """The live files of a snapshot: data files by location, with their sequence numbers, and files of deletes."""
+
+    data: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    specs: dict[str, int] = field(default_factory=dict)
+    deletes: list[DeleteFile] = field(default_factory=list)
+
+
+class Paths:
+    """The paths of files below the table's root, from their locations."""
+
+    def __init__(self, root: str, location: str) -> None:
+        self._root = root
+        self._prefix = f"{location.rstrip('/')}/"
+
+    def path(self, location: str) -> str:
+        if location.startswith(self._prefix):
+            return location.removeprefix(self._prefix)
+        return below(self._root, storage_at(location).root)
+
+
+def read_file(source: FileIO, location: str, name: str) -> bytes:
+    try:
+        with source.new_input(location).open() as stream:
+            return stream.read()
+    except FileNotFoundError:
+        what = "gone, though the table's metadata names it; the version may have expired"
+        raise SourceNotFound(what, location) from None
+    except (OSError, StorageError) as error:
+        raise StorageError(f"a file of the metadata of {name} cannot be read ({first_line(error)})", location) from None
+
+
+def avro_records(data: bytes, location: str) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+    """The records of an Avro file, and its schema."""
+    try:
+        reader = fastavro.reader(io.BytesIO(data))
+        return list(reader), reader.writer_schema
+    except (ValueError, LookupError, EOFError, TypeError, struct.error, zlib.error) as error:
+        raise SourceError(f"not an Avro file of Iceberg ({error!r})", location) from None
+
+
+def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Manifests:
+    found = Manifests()
+    if snapshot is None:
+        return found
+    lists, _ = avro_records(read_file(source, snapshot.manifest_list, name), snapshot.manifest_list)
+    for manifest in lists:
+        location = manifest["manifest_path"]
+        entries, schema = avro_records(read_file(source, location, name), location)
+        partition = _partition_names(schema)
+        for entry in entries:
+            if entry["status"] == DELETED:
+                continue
+            sequence = entry.get("sequence_number")
+            sequence = manifest.get("sequence_number") or 0 if sequence is None else sequence
+            file, spec = entry["data_file"], manifest.get("partition_spec_id", 0)
+            values = {number: file["partition"].get(of) for number, of in partition.items()}
+            if file.get("content", DATA) != DATA:
+                found.deletes.append(DeleteFile(sequence, file, spec, values))
+                continue
+            if file["file_format"].upper() != "PARQUET":
+                raise UsageError(
+                    f"a data file of format {file['file_format']} is not read", file["file_path"], expected="Parquet"
+                )
+            if file.get("key_metadata") is not None:
+                raise UsageError("an encrypted data file is not read", file["file_path"])
+            found.data[file["file_path"]] = {"size": file["file_size_in_bytes"], "partition": values}
+            found.sequences[file["file_path"]] = sequence
+            found.specs[file["file_path"]] = spec
+    return found
+
+
+def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
+    """The names of the partition fields in a manifest, by field id."""
+    of_file = next(one["type"] for one in schema["fields"] if one["name"] == "data_file")
+    partition = next(one["type"] for one in of_file["fields"] if one["name"] == "partition")
+    return {one["field-id"]: one["name"] for one in partition["fields"]}
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

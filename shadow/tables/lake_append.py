@@ -1,0 +1,167 @@
+"""Appends to a lake table: how its new files look, and the one commit of the table that makes them live.
+
+A table counts the commits of each **writer** (`TableCommit`). Delta keeps the count in an application transaction,
+Iceberg in a property of the table that the same commit sets. A commit is planned with the next number. Whoever
+finishes it first compares the number with the table's, so that any number of programs commit it once."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn, Protocol, cast
+
+import pyarrow as pa
+from pyarrow import types
+
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import ConcurrentCommit, SourceError, TableChanged, UsageError
+from gnomon.shadow.storage import Readable, storage_at
+from gnomon.shadow.tables.lake_source import format_module, place_of_name
+from gnomon.sources import open_source
+from gnomon.sources.types import FIELD_ID
+
+COMMIT_ATTEMPTS = 20  # while other writers commit first
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds
+WRITTEN_PARTITIONS = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date", "decimal")
+
+
+_CHANCE = random.Random()
+
+
+class NewFile(NamedTuple):
+    """A data file to add: its path below the table's root, its bytes and rows, and its partition as folder names."""
+
+    path: str
+    size: int
+    rows: int
+    partition: str
+
+
+@dataclass(frozen=True)
+class TableCommit:
+    """The planned commit of an append. `name` and `uuid` are those of the table, `writer` names the index in the table,
+    `number` is the number of the writer's commit. `partitions` has the partition of each file, as folder names."""
+
+    name: str
+    uuid: str
+    writer: str
+    number: int
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Partitions that are no columns: files hold rows of one partition value each. `value_of` maps the arrays of some
+    `columns` (n rows) to n texts, equal where the rows may share a file."""
+
+    columns: tuple[str, ...]
+    value_of: Callable[[Sequence[pa.Array]], pa.Array]
+
+
+@dataclass(frozen=True)
+class AppendTarget:
+    """How new files of a table look. `folder` is theirs, below the root. `fields` are their columns with field ids and
+    nullability; `codec` is Parquet's name of the compression. `split` is None where the partition columns alone say
+    which rows share a file."""
+
+    uuid: str
+    folder: str
+    fields: pa.Schema
+    codec: str
+    split: Split | None
+
+
+class _Appends(Protocol):
+    """The module of a format."""
+
+    def append_target(self, place: str, partitions: Mapping[str, str]) -> AppendTarget: ...
+
+    def last_number(self, place: str, uuid: str, writer: str) -> int: ...
+
+    def commit(self, place: str, planned: TableCommit, files: Sequence[NewFile]) -> None: ...
+
+
+def append_target(name: str, partitions: Mapping[str, str]) -> AppendTarget:
+    """How new files of a table look. `partitions` has the partition columns of its index with their types. UsageError,
+    with the reason, for a table that Gnomon does not append to."""
+    for column, kind in partitions.items():
+        if kind.partition("(")[0] not in WRITTEN_PARTITIONS:
+            refuse(
+                f"its partition column {column} is {kind}, and only {', '.join(WRITTEN_PARTITIONS)} are written", name
+            )
+    return _appends(name).append_target(place_of_name(name), partitions)
+
+
+def last_number(name: str, uuid: str, writer: str) -> int:
+    """The number of a writer's last commit in a table; 0 where it has none. TableChanged where another table has the
+    name."""
+    return _appends(name).last_number(place_of_name(name), uuid, writer)
+
+
+def commit_to_table(planned: TableCommit, files: Sequence[NewFile]) -> None:
+    """Add files to a table in one commit, unless that was done. Programs may do so at once. TableChanged where the
+    files do not fit the table any more; ConcurrentCommit where others keep committing first; StorageError where it is
+    unknown whether the commit succeeded, which the next call finds out."""
+    _appends(planned.name).commit(place_of_name(planned.name), planned, files)
+
+
+def refuse(why: str, name: str) -> NoReturn:
+    raise UsageError(f"no rows can be appended to this table: {why}; write to it with its own engine", name)
+
+
+def changed(what: str, path: str) -> TableChanged:
+    """The error for files that cannot become files of their table any more."""
+    return TableChanged(what, path, action=Action.APPEND_BATCH_AGAIN)
+
+
+def attempts(name: str) -> Iterator[None]:
+    """Yield once for each attempt of a commit, with growing pauses between them. ConcurrentCommit after the last."""
+    for attempt in range(COMMIT_ATTEMPTS):
+        if attempt:
+            time.sleep(_CHANCE.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))
+        yield
+    raise ConcurrentCommit(f"{COMMIT_ATTEMPTS} other commits came first", name, action=Action.RUN_AGAIN)
+
+
+def check_files(root: str, files: Iterable[NewFile], fields: pa.Schema) -> None:
+    """Raise TableChanged unless all files are there, and have the columns of the table."""
+    store = storage_at(root)
+    for file in files:
+        _check_file(store, f"{root}/{file.path}", file, fields)
+
+
+def _check_file(store: Readable, where: str, file: NewFile, fields: pa.Schema) -> None:
+    try:
+        with store.open(file.path) as reader:
+            size, source = reader.size, open_source(reader, "parquet", {})
+    except FileNotFoundError:
+        raise changed("this new file is gone: perhaps the table's clean-up of old files removed it", where) from None
+    except SourceError as error:
+        raise changed(f"this new file cannot be read ({error})", where) from None
+    if (size, source.rows) != (file.size, file.rows):
+        found = f"{size:,} bytes and {source.rows} rows"
+        raise changed(f"this new file has {found}, expected {file.size:,} bytes and {file.rows} rows", where)
+    known = {field.name: field for field in fields}
+    for field in source.schema:
+        if field.name not in known or _shape(field) != _shape(known[field.name]):
+            found = str(known[field.name].type) if field.name in known else "no such column, or another one"
+            raise changed(f"column {field.name} is {field.type} in this new file, the table has {found}", where)
+    for field in fields:
+        if not field.nullable and field.name not in source.schema.names:
+            raise changed(f"the table's column {field.name} is required, and this new file lacks it", where)
+
+
+def _shape(field: pa.Field) -> object:
+    """A column's type with its field ids, without nullability and the names of list items."""
+    kind, number = field.type, (field.metadata or {}).get(FIELD_ID)
+    if types.is_struct(kind):
+        return (number, "struct", *((one.name, _shape(one)) for one in kind))
+    if types.is_map(kind):
+        return (number, "map", _shape(kind.key_field), _shape(kind.item_field))
+    if types.is_list(kind):
+        return (number, "list", _shape(kind.value_field))
+    return (number, kind)
+
+
+def _appends(name: str) -> _Appends:
+    return cast(_Appends, format_module(name, "_append"))

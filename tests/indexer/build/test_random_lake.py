@@ -1,0 +1,186 @@
+"""A table under random operations of its own writer, against the table's own reader, with one index that follows."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import LongType
+from pyiceberg.utils.config import Config
+
+from gnomon.indexer.build import BuildRequest
+from gnomon.indexer.build.job import build_index
+from gnomon.shadow import open_index
+from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify.snapshot import verify
+
+KEYS = 400
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.string())])
+
+
+def some_rows(chance: random.Random, names: list[str]) -> pa.Table:
+    ids = [chance.randrange(KEYS) for _ in range(chance.randrange(1, 40))]
+    columns: dict[str, list[Any]] = {
+        "id": ids,
+        "name": [f"n{chance.randrange(1000)}" for _ in ids],
+        "day": [chance.choice(["2026-01-01", "a b", "50%", "é/x"]) for _ in ids],
+    }
+    columns |= {name: [chance.randrange(9) for _ in ids] for name in names if name not in columns}
+    return pa.table(
+        columns, schema=pa.schema([SCHEMA.field(n) if n in SCHEMA.names else (n, pa.int64()) for n in names])
+    )
+
+
+class Delta:
+    """A Delta table."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.name = str(place), f"delta:{place}"
+        write_deltalake(self.place, SCHEMA.empty_table(), partition_by=["day"])
+
+    def change(self, chance: random.Random) -> str:
+        table = DeltaTable(self.place)
+        names = [field.name for field in table.schema().fields]
+        what = chance.choice(
+            ["append", "append", "delete", "update", "merge", "compact", "evolve", "restore", "overwrite"]
+        )
+        low = chance.randrange(KEYS)
+        if what == "append":
+            write_deltalake(self.place, some_rows(chance, names), mode="append")
+        elif what == "delete":
+            table.delete(f"id >= {low} and id < {low + 30}")
+        elif what == "update":
+            table.update(predicate=f"id < {low // 4}", updates={"name": "'updated'"})
+        elif what == "merge":
+            rows = some_rows(chance, names).group_by("id").aggregate([(n, "min") for n in names if n != "id"])
+            rows = rows.rename_columns(["id", *(n for n in names if n != "id")])
+            merge = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+            merge.when_matched_update({"name": "s.name"}).when_not_matched_insert_all().execute()
+        elif what == "compact":
+            table.optimize.compact()
+        elif what == "evolve":
+            more = some_rows(chance, [*names, f"c{len(names)}"])
+            write_deltalake(self.place, more, mode="append", schema_mode="merge")
+        elif what == "restore" and table.version():
+            table.restore(chance.randrange(max(0, table.version() - 3), table.version()))
+        elif what == "overwrite" and chance.random() < 0.2:
+            write_deltalake(self.place, some_rows(chance, names), mode="overwrite", partition_by=["day"])
+        return what
+
+    def rows(self) -> list[dict[str, Any]]:
+        reader = QueryBuilder().register("t", DeltaTable(self.place)).execute("select * from t")
+        return pa.table(reader).to_pylist()
+
+
+class Iceberg:
+    """An Iceberg table of a SQL catalog."""
+
+    def __init__(self, place: Path, catalog: SqlCatalog) -> None:
+        self.place, self.catalog, self.name = str(place), catalog, "iceberg:random.ns.t"
+        catalog.create_namespace("ns")
+        catalog.create_table("ns.t", SCHEMA)
+
+    @property
+    def table(self) -> IcebergTable:
+        return self.catalog.load_table("ns.t")
+
+    def change(self, chance: random.Random) -> str:
+        table = self.table
+        names = [field.name for field in table.schema().fields]
+        what = chance.choice(["append", "append", "delete", "overwrite", "evolve", "rename", "drop", "rollback"])
+        low = chance.randrange(KEYS)
+        others = [name for name in names if name != "id"]
+        if what == "append":
+            table.append(self._rows(chance, names))
+        elif what == "delete":
+            table.delete(f"id >= {low} and id < {low + 30}")
+        elif what == "overwrite":
+            table.overwrite(self._rows(chance, names), overwrite_filter=f"id < {low // 4}")
+        elif what == "evolve":
+            with table.update_schema() as update:
+                update.add_column(f"c{chance.randrange(10**6)}", LongType())
+        elif what == "rename" and others:
+            with table.update_schema() as update:
+                update.rename_column(chance.choice(others), f"r{chance.randrange(10**6)}")
+        elif what == "drop" and len(others) > 2:
+            with table.update_schema() as update:
+                update.delete_column(chance.choice(others))
+        elif what == "rollback" and (older := self._ancestors()):
+            with table.manage_snapshots() as manage:
+                manage.rollback_to_snapshot(chance.choice(older))
+        return what
+
+    def _ancestors(self) -> list[int]:
+        """The ids of up to three snapshots before the current one."""
+        table, found = self.table, list[int]()
+        snapshot = table.current_snapshot()
+        while snapshot is not None and snapshot.parent_snapshot_id is not None and len(found) < 3:
+            found.append(snapshot.parent_snapshot_id)
+            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id)
+        return found
+
+    def _rows(self, chance: random.Random, names: list[str]) -> pa.Table:
+        schema = self.table.schema().as_arrow()
+        ids = [chance.randrange(KEYS) for _ in range(chance.randrange(1, 40))]
+        values = {name: ids if name == "id" else [chance.randrange(9) for _ in ids] for name in names}
+        return pa.table({name: pa.array(values[name]).cast(schema.field(name).type) for name in names})
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.table.scan().to_arrow().to_pylist()
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Delta | Iceberg:
+    if request.param == "delta":
+        return Delta(tmp_path / "t")
+    uri, place = f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse"
+    monkeypatch.setenv("PYICEBERG_CATALOG__RANDOM__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__RANDOM__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__RANDOM__WAREHOUSE", place)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read when pyiceberg is imported
+    return Iceberg(tmp_path, SqlCatalog("random", uri=uri, warehouse=place))
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, Any], ...]]:
+    return Counter(tuple(sorted(row.items())) for row in rows)
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_index_follows_random_operations(table: Delta | Iceberg, tmp_path: Path, seed: int) -> None:
+    follow(table, str(tmp_path / "index"), random.Random(seed), 25)
+
+
+def follow(table: Delta | Iceberg, index: str, chance: random.Random, steps: int) -> Counter[str]:
+    """Change the table, build sometimes, and compare each key with the table's reader: as of the newest version at
+    every step, and as of the indexed one after a build. Returns the operations and the keys compared."""
+    done: Counter[str] = Counter()
+    request = BuildRequest(["id"], buckets=3)
+    build_index(None, table.name, index, request)
+    for _ in range(steps):
+        done[table.change(chance)] += 1
+        expected = table.rows()
+        if chance.random() < 0.5:
+            build_index(None, table.name, index, request)
+            compared(open_index(index), expected)
+            assert verify(storage_at(index)).is_sound
+            done["built"] += 1
+        if chance.random() < 0.1:
+            compact(storage_at(index))
+            rebucket(storage_at(index), chance.randrange(1, 5))
+            request = BuildRequest(["id"])
+        compared(open_index(index, newest=True), expected)
+        done["keys compared"] += KEYS
+    return done
+
+
+def compared(opened: Any, expected: list[dict[str, Any]]) -> None:
+    assert opened.view.snapshot.rows == len(expected)
+    found = [row for rows in opened.fetch_many(range(KEYS)) for row in rows]
+    assert counted(found) == counted(expected)

@@ -1,0 +1,163 @@
+"""Small Delta and Iceberg tables for tests of appends, changed and read by the tables' own libraries."""
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.query import QueryBuilder
+from deltalake.schema import PrimitiveType
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, Transform
+from pyiceberg.types import StringType
+from pyiceberg.utils.config import Config
+
+INFO = pa.struct([pa.field("tags", pa.list_(pa.string())), pa.field("counts", pa.map_(pa.string(), pa.int32()))])
+ROWS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("part", pa.string()), ("info", INFO)])
+DDL = "id bigint, day date, part string, info struct<tags:array<string>,counts:map<string,int>>"
+PARTS = ["a", "b c", "é/ü%=x", None]
+
+
+def row(number: int) -> dict[str, Any]:
+    info = None if number % 5 == 0 else {"tags": [f"t{number}", None], "counts": {"n": number}}
+    day = dt.date(2026, 1, 1) + dt.timedelta(days=number % 3)
+    return {"id": number, "day": day, "part": PARTS[number % len(PARTS)], "info": info}
+
+
+def rows(begin: int, end: int) -> pa.Table:
+    return pa.Table.from_pylist([row(number) for number in range(begin, end)], ROWS)
+
+
+class Lake(Protocol):
+    """A table with the rows 0 to 39, without 7 and 8, which were deleted. `name` is the one of a source."""
+
+    name: str
+
+    def append(self, table: pa.Table) -> None: ...
+
+    def delete(self, number: int) -> None: ...
+
+    def compact(self) -> None: ...
+
+    def retype(self) -> None:
+        """Change the schema so that staged files do not fit any more."""
+
+    def widen(self) -> None:
+        """Add a column that may be null."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows by the table's own reader, ordered by id."""
+
+    def files(self) -> list[str]:
+        """The paths of the live files."""
+
+    def appends(self) -> list[str]:
+        """The appends of Gnomon that the table's history names, the newest first."""
+
+
+class DeltaLake:
+    def __init__(self, root: Path, partition_by: list[str] | None = None, configuration: Any = None) -> None:
+        self.root, self.name = str(root / "table"), f"delta:{root}/table"
+        write_deltalake(self.root, rows(0, 40), partition_by=partition_by, configuration=configuration)
+        self.delete(7)
+        self.delete(8)
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.root)
+
+    def append(self, table: pa.Table) -> None:
+        write_deltalake(self.root, table, mode="append")
+
+    def delete(self, number: int) -> None:
+        self.table().delete(f"id = {number}")
+
+    def compact(self) -> None:
+        self.table().optimize.compact()
+
+    def retype(self) -> None:
+        changed = rows(0, 0).drop_columns("info").append_column("info", pa.array([], pa.string()))
+        write_deltalake(self.root, changed, mode="overwrite", schema_mode="overwrite")
+
+    def widen(self) -> None:
+        self.table().alter.add_columns([Field("added", PrimitiveType("string"), nullable=True)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = QueryBuilder().register("t", self.table()).execute("select * from t order by id").read_all()
+        return plain(pa.table(found).to_pylist())
+
+    def files(self) -> list[str]:
+        return self.table().file_uris()
+
+    def appends(self) -> list[str]:
+        return [one["gnomon.append"] for one in self.table().history() if "gnomon.append" in one]
+
+
+class IcebergLake:
+    """`spec` maps columns to transforms."""
+
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, spec: Mapping[str, Transform[Any, Any]] | None = None
+    ) -> None:
+        (root / "warehouse").mkdir()
+        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__URI", f"sqlite:///{root}/catalog.db")
+        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__WAREHOUSE", f"file://{root}/warehouse")
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+        self.name = "iceberg:here.db.t"
+        self.catalog: Catalog = load_catalog("here")
+        self.catalog.create_namespace("db")
+        made = self.catalog.create_table("db.t", ROWS)
+        with made.update_spec() as update:
+            for column, transform in (spec or {}).items():
+                update.add_field(column, transform)
+        self.root = made.location().removeprefix("file://")
+        if all(isinstance(one, IdentityTransform) for one in (spec or {}).values()):
+            self.append(rows(0, 40))
+            self.delete(7)
+            self.delete(8)
+
+    def table(self) -> Table:
+        return self.catalog.load_table("db.t")
+
+    def append(self, table: pa.Table) -> None:
+        self.table().append(table)
+
+    def delete(self, number: int) -> None:
+        self.table().delete(f"id == {number}")
+
+    def compact(self) -> None:
+        table = self.table()
+        table.overwrite(table.scan().to_arrow())
+
+    def retype(self) -> None:
+        with self.table().update_schema() as update:
+            update.delete_column("info")
+        with self.table().update_schema() as update:
+            update.add_column("info", StringType())
+
+    def widen(self) -> None:
+        with self.table().update_schema() as update:
+            update.add_column("added", StringType())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return plain(self.table().scan().to_arrow().sort_by("id").to_pylist())
+
+    def files(self) -> list[str]:
+        return [task.file.file_path for task in self.table().scan().plan_files()]
+
+    def appends(self) -> list[str]:
+        summaries = [one.summary for one in reversed(self.table().snapshots()) if one.summary is not None]
+        return [str(one["gnomon.append"]) for one in summaries if "gnomon.append" in one.additional_properties]
+
+
+def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose maps are dicts."""
+    for one in found:
+        info = one.get("info")
+        if isinstance(info, dict) and isinstance(info["counts"], list):
+            info["counts"] = dict(info["counts"])
+    return found

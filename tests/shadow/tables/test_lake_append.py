@@ -1,0 +1,233 @@
+"""Tables to which Gnomon does not append are refused before anything is written, with the reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    UUIDType,
+)
+from pyiceberg.utils.config import Config
+
+from gnomon.shadow.errors import TableChanged, UsageError
+from gnomon.shadow.tables import NewFile, TableCommit, append_target, commit_to_table, last_number
+from gnomon.sources.types import FIELD_ID
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    write_deltalake(str(tmp_path / "t"), ROWS)
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    (tmp_path / "warehouse").mkdir()
+    for name, value in {
+        "TYPE": "sql",
+        "URI": f"sqlite:///{tmp_path}/catalog.db",
+        "WAREHOUSE": f"file://{tmp_path}/warehouse",
+    }.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+    found = load_catalog("here")
+    found.create_namespace("db")
+    return found
+
+
+def change_log(table: Path, change: Any) -> None:
+    """Change the actions of the first version of a Delta table."""
+    log = table / "_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        change(action)
+    log.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "icebergCompatV2", "identityColumns", "aFutureOne"])
+def test_a_delta_table_with_a_writer_feature_that_is_not_kept_is_refused(delta: Path, feature: str) -> None:
+    def change(action: dict[str, Any]) -> None:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+
+    change_log(delta, change)
+    with pytest.raises(UsageError, match=r"no rows can be appended to this table|log cannot be read") as caught:
+        append_target(f"delta:{delta}", {})
+    assert feature in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("delta.columnMapping.mode", "name", r"maps its columns to other names in files \(delta.columnMapping.mode"),
+        ("delta.constraints.positive", "id > 0", r"checks its rows, .* \(delta.constraints.positive\)"),
+    ],
+)
+def test_a_delta_table_that_asks_more_of_its_rows_is_refused(delta: Path, key: str, value: str, reason: str) -> None:
+    def change(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            action["metaData"]["configuration"][key] = value
+
+    change_log(delta, change)
+    with pytest.raises(UsageError, match=f"no rows can be appended to this table: it {reason}"):
+        append_target(f"delta:{delta}", {})
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("delta.generationExpression", "v is a generated column"),
+        ("delta.invariants", "v is a column with an invariant"),
+        ("delta.identity.start", "v is an identity column"),
+    ],
+)
+def test_a_delta_column_with_a_rule_is_refused(delta: Path, key: str, reason: str) -> None:
+    def change(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            schema["fields"][1]["metadata"][key] = 1 if key == "delta.identity.start" else "upper(id)"
+            action["metaData"]["schemaString"] = json.dumps(schema)
+
+    change_log(delta, change)
+    with pytest.raises(UsageError, match=reason):
+        append_target(f"delta:{delta}", {})
+
+
+def test_a_required_item_of_a_delta_column_is_refused(tmp_path: Path) -> None:
+    items = pa.list_(pa.field("element", pa.string(), nullable=False))
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(pa.schema([("id", pa.int64()), ("tags", items)])))
+    with pytest.raises(UsageError, match="tags has a field or an item that must not be null"):
+        append_target(f"delta:{tmp_path}/t", {})
+
+
+def test_a_partition_type_whose_text_is_not_certain_is_refused(delta: Path) -> None:
+    with pytest.raises(UsageError, match=r"its partition column at is timestamp, and only string, .* are written"):
+        append_target(f"delta:{delta}", {"at": "timestamp"})
+
+
+def test_an_iceberg_table_without_a_catalog_is_refused(catalog: Catalog) -> None:
+    made = catalog.create_table("db.t", ROWS.schema)
+    with pytest.raises(
+        UsageError, match=r"its index names a metadata file, .*; build another index, of iceberg:CATALOG"
+    ):
+        append_target(f"iceberg:{made.metadata_location.removeprefix('file://')}", {})
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (NestedField(2, "u", UUIDType(), required=False), "u is of type uuid, which is not written"),
+        (
+            NestedField(2, "s", StructType(NestedField(3, "a", LongType(), required=True)), required=False),
+            "it has a field a within a column that must not be null",
+        ),
+        (
+            NestedField(2, "l", ListType(3, StringType(), element_required=True), required=False),
+            "it has a field element within a column that must not be null",
+        ),
+    ],
+)
+def test_an_iceberg_column_that_cannot_be_written_is_refused(
+    catalog: Catalog, column: NestedField, reason: str
+) -> None:
+    catalog.create_table("db.t", IcebergSchema(NestedField(1, "id", LongType(), required=False), column))
+    with pytest.raises(UsageError, match=f"no rows can be appended to this table: {reason}"):
+        append_target("iceberg:here.db.t", {})
+
+
+def test_an_iceberg_table_of_version_3_is_refused(catalog: Catalog) -> None:
+    made = catalog.create_table("db.t", ROWS.schema)
+    path = Path(made.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}))
+    with pytest.raises(UsageError, match="it has format version 3, and pyiceberg writes 2 at most"):
+        append_target("iceberg:here.db.t", {})
+
+
+def test_an_iceberg_partition_field_within_a_struct_is_refused(catalog: Catalog) -> None:
+    inner = StructType(NestedField(3, "at", TimestampType(), required=False))
+    schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "s", inner, required=False))
+    spec = PartitionSpec(PartitionField(3, 1000, DayTransform(), "at_day"))
+    catalog.create_table("db.t", schema, partition_spec=spec)
+    with pytest.raises(UsageError, match="its partition field at_day is of a field within a column"):
+        append_target("iceberg:here.db.t", {})
+
+
+def test_an_iceberg_partitioning_that_dropped_the_index_s_column_is_refused(catalog: Catalog) -> None:
+    made = catalog.create_table("db.t", ROWS.schema)
+    with made.update_spec() as update:
+        update.add_field("v", IdentityTransform())
+    assert append_target("iceberg:here.db.t", {"v": "string"}).split is None
+    with catalog.load_table("db.t").update_spec() as update:
+        update.remove_field("v")
+    with pytest.raises(UsageError, match="its partitioning changed: v is no identity partition of new files any more"):
+        append_target("iceberg:here.db.t", {"v": "string"})
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def new_file(root: Path, name: str, table: pa.Table) -> NewFile:
+    path = root / name
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path)
+    return NewFile(name, path.stat().st_size, table.num_rows, "")
+
+
+@pytest.mark.parametrize("format_name", ["delta", "iceberg"])
+def test_a_commit_is_done_once_and_only_for_its_own_table(catalog: Catalog, delta: Path, format_name: str) -> None:
+    if format_name == "delta":
+        name, root, uuid = f"delta:{delta}", delta, str(DeltaTable(str(delta)).metadata().id)
+        rows = ROWS
+    else:
+        made = catalog.create_table("db.t", ROWS.schema)
+        made.append(ROWS)
+        name, uuid = "iceberg:here.db.t", str(made.metadata.table_uuid)
+        root = Path(made.location().removeprefix("file://"))
+        ids = [pa.field(one.name, one.type, metadata={FIELD_ID: str(i + 1)}) for i, one in enumerate(ROWS.schema)]
+        rows = ROWS.cast(pa.schema(ids))
+    file = new_file(root, "data/new.parquet", rows)
+    planned = TableCommit(name, uuid, "gnomon.test", 5, ("",))
+    assert last_number(name, uuid, "gnomon.test") == 0
+    for _ in range(2):
+        commit_to_table(planned, [file])
+        assert last_number(name, uuid, "gnomon.test") == 5
+        assert count(catalog, delta, format_name) == 4
+    other = TableCommit(name, "another", "gnomon.test", 6, ("",))
+    with pytest.raises(TableChanged, match="the table was replaced: expected the table with id another, found"):
+        commit_to_table(other, [file])
+    next_one = TableCommit(name, uuid, "gnomon.test", 6, ("",))
+    with pytest.raises(TableChanged, match=r"none\.parquet: this new file is gone"):
+        commit_to_table(next_one, [file._replace(path="data/none.parquet")])
+    with pytest.raises(TableChanged, match=r"this new file has .* bytes and 2 rows, expected .* bytes and 3 rows"):
+        commit_to_table(next_one, [file._replace(rows=3)])
+    lacking = new_file(root, "data/other.parquet", ROWS.rename_columns(["id", "w"]))
+    with pytest.raises(TableChanged, match=r"other.parquet: column .* in this new file, the table has"):
+        commit_to_table(next_one, [lacking])
+    broken = root / "data/broken.parquet"
+    broken.write_bytes((root / file.path).read_bytes()[:-9] + b"\xff" * 9)
+    with pytest.raises(TableChanged, match=r"broken\.parquet: this new file cannot be read"):
+        commit_to_table(next_one, [file._replace(path="data/broken.parquet")])
+    assert count(catalog, delta, format_name) == 4
+
+
+def count(catalog: Catalog, delta: Path, format_name: str) -> int:
+    """The rows by the table's own reader."""
+    if format_name == "delta":
+        return int(DeltaTable(str(delta)).to_pyarrow_table().num_rows)
+    return catalog.load_table("db.t").scan().to_arrow().num_rows

@@ -1,0 +1,189 @@
+"""The metadata of Delta and Iceberg tables as sources: what is read, what is refused, and where a fault lies."""
+
+import sys
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage.fingerprint import ANY_TIME
+from gnomon.shadow.tables import iceberg_deletes, lake_source
+from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
+
+ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> str:
+    write_deltalake(tmp_path / "d", ROWS, partition_by=["day"])
+    return str(tmp_path / "d")
+
+
+@pytest.fixture
+def iced(tmp_path: Path) -> Table:
+    """A table with two snapshots, the second without the rows below 3."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
+    catalog.create_namespace("ns")
+    table = catalog.create_table("ns.t", ROWS.schema)
+    table.append(ROWS)
+    table.delete("id < 3")
+    return table
+
+
+def test_the_names_of_lake_tables_are_told_from_paths() -> None:
+    assert all(map(is_lake, ("delta:/a", "iceberg:c.ns.t", "hudi:/a", "delta:s3://b/t")))
+    assert not any(map(is_lake, ("/delta", "s3://delta/t", "table:db.t", "delta", "./delta:x")))
+
+
+def test_a_delta_version_has_its_live_files_with_partitions(delta: str) -> None:
+    DeltaTable(delta).delete("id = 0")
+    old, new = lake_source(f"delta:{delta}", "0"), lake_source(f"delta:{delta}")
+    assert (old.content.version.version, new.content.version.version) == ("0", "1")
+    assert old.content.version.uuid == new.content.version.uuid
+    assert dict(new.types) == {"day": "string"}
+    assert new.columns == "id bigint"
+    assert {file.partition for file in old.content.files.values()} == {
+        "day=a%2Fb",
+        "day=__HIVE_DEFAULT_PARTITION__",  # of "", too: Delta has no empty text in partitions
+        "day=50%25",
+        "day=x",
+    }
+    [info] = [info for info in new.list("") if new.partition_of(info.path) == "day=x"]
+    assert (info.size, info.mtime_ns) == ((Path(delta) / info.path).stat().st_size, ANY_TIME)
+
+
+def test_an_iceberg_snapshot_has_its_live_files(iced: Table) -> None:
+    new, older = (lake_source(f"iceberg:{iced.metadata_location}", version) for version in ("", _first(iced)))
+    for source, rows in ((new, 7), (older, 10)):
+        [path] = source.content.files
+        assert pq.read_metadata(f"{source.location}/{path}").num_rows == rows
+    assert new.columns == "id bigint COMMENT '{\"id\": 1}', day string COMMENT '{\"id\": 2}'"
+    assert new.name == f"iceberg:{new.location}", "the metadata file changes with each version"
+
+
+def _first(table: Table) -> str:
+    return str(table.snapshots()[0].snapshot_id)
+
+
+def test_the_newest_version_of_a_delta_table_is_found_without_its_files(delta: str) -> None:
+    source = lake_source(f"delta:{delta}")
+    known = source.content.version
+    assert source.newest(known) == known
+    write_deltalake(delta, ROWS, mode="append")
+    newest = source.newest(known)
+    assert (newest.version, newest.uuid) == ("1", known.uuid)
+    assert source.newest(newest) == newest
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("hudi:/a", UsageError, "hudi:/a: Hudi's Python client estimates the rows of files"),
+        ("delta:/no/such/place", SourceNotFound, "no Delta table there"),
+        ("iceberg:/no/such/place", SourceNotFound, "no metadata file there"),
+        ("iceberg:/no/such/v1.metadata.json", SourceNotFound, "no metadata file there"),
+        ("iceberg:alone", UsageError, "expected iceberg:CATALOG.namespace.table"),
+        ("iceberg:nobody.ns.t", StorageError, "its metadata cannot be read"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_clear_error(name: str, kind: type[ShadowError], says: str) -> None:
+    with pytest.raises(kind, match=says) as found:
+        lake_source(name)
+    assert "\n" not in str(found.value)
+
+
+def test_a_version_that_is_not_there_is_named(delta: str, iced: Table) -> None:
+    with pytest.raises(UsageError, match=r"expected a number, found 'x'"):
+        lake_source(f"delta:{delta}", "x")
+    with pytest.raises((SourceNotFound, StorageError)):
+        lake_source(f"delta:{delta}", "7")
+    with pytest.raises(SourceNotFound, match=rf"expected one of its snapshots \({_first(iced)}.*found '7'"):
+        lake_source(f"iceberg:{iced.metadata_location}", "7")
+
+
+def test_a_damaged_log_of_delta_is_an_error(delta: str) -> None:
+    log = Path(delta) / f"_delta_log/{0:020d}.json"
+    log.write_bytes(log.read_bytes()[:-40])
+    with pytest.raises((StorageError, SourceNotFound)):
+        lake_source(f"delta:{delta}")
+
+
+def _metadata_files(table: Table) -> dict[str, Path]:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    [manifest, *_] = snapshot.manifests(table.io)
+    places = {
+        "manifest list": snapshot.manifest_list,
+        "manifest": manifest.manifest_path,
+        "metadata": table.metadata_location,
+    }
+    return {name: Path(place.removeprefix("file://")) for name, place in places.items()}
+
+
+@pytest.mark.parametrize("which", ["manifest list", "manifest", "metadata"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "empty"])
+def test_damaged_metadata_of_iceberg_is_an_error_and_never_no_rows(iced: Table, which: str, damage: str) -> None:
+    file = _metadata_files(iced)[which]
+    data = file.read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes(data[: len(data) // 2] if damage == "cut" else b"")
+    with pytest.raises((SourceError, SourceNotFound, StorageError)) as found:
+        lake_source(f"iceberg:{iced.metadata_location}")
+    assert file.name in str(found.value)
+
+
+def _blob(rows: BitMap64) -> bytes:
+    content = iceberg_deletes.VECTOR_MAGIC + rows.serialize()
+    return len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def test_every_flipped_bit_of_a_deletion_vector_is_noticed() -> None:
+    rows = BitMap64([0, 5, 70_000, 2**33])
+    before, blob = b"PFA1other", _blob(rows)
+    entry = {"content_offset": len(before), "content_size_in_bytes": len(blob), "file_path": "/t/a.puffin"}
+    assert iceberg_deletes.deletion_vector(before + blob + b"more", entry) == rows
+    for at in range(len(blob)):
+        broken = bytearray(blob)
+        broken[at] ^= 1
+        with pytest.raises(SourceError, match=r"/t/a\.puffin"):
+            iceberg_deletes.deletion_vector(before + bytes(broken), entry)
+    with pytest.raises(SourceError, match="expected a deletion vector of"):
+        iceberg_deletes.deletion_vector((before + blob)[:-3], entry)
+
+
+def test_a_damaged_file_of_position_deletes_is_an_error() -> None:
+    for kind in ("PARQUET", "AVRO"):
+        with pytest.raises(SourceError, match=r"/t/deletes"):
+            list(
+                iceberg_deletes.position_deletes(b"PAR1 no such file", {"file_path": "/t/deletes", "file_format": kind})
+            )
+    with pytest.raises(UsageError, match="position deletes of format ORC"):
+        list(iceberg_deletes.position_deletes(b"", {"file_path": "/t/deletes", "file_format": "ORC"}))
+
+
+def test_an_older_version_is_read_with_the_columns_of_its_time(iced: Table) -> None:
+    known = lake_source(f"iceberg:{iced.metadata_location}").content.version
+    with iced.update_schema() as update:
+        update.rename_column("day", "date")
+    named = LakeSource(f"iceberg:{iced.metadata_location}", known)
+    assert "day string" in named.columns
+    assert "date string" in lake_source(f"iceberg:{iced.metadata_location}").columns
+    assert "day string" in LakeSource(named.name, TableVersion(known.uuid, known.version, known.metadata)).columns
+
+
+@pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    kind: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"gnomon.shadow.tables.{kind}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"package {package}.*pip install 'gnomon-index\[{kind}\]'"):
+        lake_source(f"{kind}:/a")
