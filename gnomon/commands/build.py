@@ -34,8 +34,8 @@ Places = Annotated[
     list[str],
     typer.Argument(
         metavar="[SOURCE] INDEX",
-        help="The source (the root of its data files, one file, or table:db.name), and the index folder, which the "
-        "first build makes. INDEX alone brings an index up to date with its recorded source.",
+        help="The source (the root of its data files, one file, table:db.name, delta:PATH or iceberg:NAME), and the "
+        "index folder, which the first build makes. INDEX alone brings an index up to date with its recorded source.",
     ),
 ]
 Layout = Annotated[
@@ -54,6 +54,13 @@ AcceptVanished = Annotated[
 ]
 AsFiles = Annotated[
     bool, typer.Option("--as-files", help="Index the files of a Delta, Iceberg or other table, live rows or not.")
+]
+
+TableVersion = Annotated[
+    str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
+]
+NoSpark = Annotated[
+    bool, typer.Option("--no-spark", help="Build in this process: faster for some thousand rows, at most 5 million.")
 ]
 
 
@@ -78,13 +85,8 @@ def build(
     full: Full = False,
     accept_vanished: AcceptVanished = False,
     as_files: AsFiles = False,
-    table_version: Annotated[
-        str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
-    ] = None,
-    no_spark: Annotated[
-        bool,
-        typer.Option("--no-spark", help="Build in this process: faster for some thousand rows, at most 5 million."),
-    ] = False,
+    table_version: TableVersion = None,
+    no_spark: NoSpark = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
 ) -> None:
@@ -124,10 +126,15 @@ def build(
             result = build_index(spark, source, index, request, progress)
     _show_result(result, source, json)
     if planned.spec is None and planned.partitions and flat is None and result.flat and not json:
-        is_lake_table = isinstance(planned.root.table, LakeSource)
-        many = f"the source has more than {MOST_FOLDERS} partitions"
-        why = "no column of the key is a partition column of the table" if is_lake_table else many
-        say(f"laid out flat, since {why} (gnomon rebucket {index} --partitioned gives each its own folder)")
+        _say_flat(planned, index)
+
+
+def _say_flat(planned: Plan, index: str) -> None:
+    """Say why an index was laid out flat, and how to change that."""
+    is_lake_table = isinstance(planned.root.table, LakeSource)
+    many = f"the source has more than {MOST_FOLDERS} partitions"
+    why = "no column of the key is a partition column of the table" if is_lake_table else many
+    say(f"laid out flat, since {why} (gnomon rebucket {index} --partitioned gives each its own folder)")
 
 
 def _show_result(result: BuildResult, source: str, json: bool) -> None:

@@ -21,6 +21,17 @@ from gnomon.shadow.storage import as_location
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 
+TableVersion = Annotated[
+    str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
+]
+Newest = Annotated[
+    bool, typer.Option("--newest", help="Of a lake table: also read versions that the index does not cover yet.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print the cost and the steps of each key as JSON lines on stderr.")
+]
+
+
 @app.command()
 def get(
     index: IndexFolder,
@@ -47,21 +58,13 @@ def get(
         typer.Option(help="JSON lines; CSV with a header; or an Arrow stream, with the number of each row's key."),
     ] = "jsonl",
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
-    table_version: Annotated[
-        str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
-    ] = None,
-    newest: Annotated[
-        bool, typer.Option("--newest", help="Of a lake table: also read versions that the index does not cover yet.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the cost and the steps of each key as JSON lines on stderr.")
-    ] = False,
+    table_version: TableVersion = None,
+    newest: Newest = False,
+    explain: Explain = False,
 ) -> int:
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
     printed."""
-    if newest and (snapshot is not None or table_version is not None):
-        raise UsageError("get: expected one of --newest, --snapshot and --table-version")
-    opened = open_index(index, snapshot, table_version=table_version, newest=newest)
+    opened = _opened(index, snapshot, table_version, newest)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
     texts = list(_texts(key or [], keys_file))
@@ -89,6 +92,13 @@ def get(
         if explain:
             typer.echo(to_json({"key": text, **stats.to_json()}), err=True)
     return code
+
+
+def _opened(index: str, snapshot: int | None, table_version: str | None, newest: bool) -> Index:
+    """The index at the snapshot or version that was asked for."""
+    if newest and (snapshot is not None or table_version is not None):
+        raise UsageError("get: expected one of --newest, --snapshot and --table-version")
+    return open_index(index, snapshot, table_version=table_version, newest=newest)
 
 
 def _texts(given: list[str], keys_file: str | None) -> Iterator[str]:
