@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
+from gnomon.base.errors import check_memory
 from gnomon.shadow.errors import SourceError, UsageError
 from gnomon.shadow.tables.iceberg_manifests import (
     EQUALITY_DELETES,
@@ -23,9 +24,7 @@ from gnomon.shadow.tables.iceberg_manifests import (
     first_line,
     read_file,
 )
-from gnomon.shadow.tables.lake_source import (
-    EqualityDeletes,
-)
+from gnomon.shadow.tables.lake_source import EqualityDeletes
 from gnomon.sources.types import FIELD_ID
 
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
@@ -68,6 +67,7 @@ def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Path
         try:
             rows = pq.read_table(pa.BufferReader(read_file(table.io, where, name)))
         except (pa.ArrowException, OSError) as error:
+            check_memory(error)
             raise SourceError(f"a damaged file of equality deletes ({first_line(error)})", where) from None
         places = {int((one.metadata or {}).get(FIELD_ID, -1)): i for i, one in enumerate(rows.schema)}
         if any(column is None or number not in places for number, column in columns.items()):
@@ -113,6 +113,7 @@ def position_deletes(data: bytes, file: Mapping[str, Any]) -> Iterable[tuple[str
         try:
             table = pq.read_table(pa.BufferReader(data), columns=["file_path", "pos"])
         except (pa.ArrowException, OSError) as error:
+            check_memory(error)
             raise SourceError(f"a damaged file of position deletes ({first_line(error)})", where) from None
         named, numbers = table.column("file_path"), table.column("pos").to_numpy()
     elif kind == "AVRO":
