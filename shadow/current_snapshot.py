@@ -25,7 +25,6 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.newest_version import ReadThroughLimits
 from gnomon.shadow.storage import FileInfo, Storage, is_local, join
-from gnomon.shadow.tables import LakeSource, Table
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
@@ -80,9 +79,9 @@ class State:
     def source_is_gone(self) -> bool:
         """Whether a local source folder holds no file at all. False for remote sources, whose listings are long."""
         source = self.source
-        if source is None or source.single_file is not None or not is_local(source.storage.root):
+        if source is None or source.source.file_name or not is_local(source.storage.root):
             return False
-        if isinstance(source.table, Table) and source.table.elsewhere:
+        if source.source.folders_elsewhere:
             return False  # the table's own folder may be empty
         return next(iter(source.storage.list()), None) is None
 
@@ -104,15 +103,15 @@ class State:
         """The difference between the current source and the snapshot. Empty without a source."""
         if self.source is None:
             return Diff((), (), (), {})
-        newer, known = None, self.view.snapshot.table
-        if known is not None and isinstance(self.source.table, LakeSource):
-            newest = self.source.table.newest(known)
+        newer, known, versions = None, self.view.snapshot.table, self.source.source.versions
+        if known is not None and versions is not None:
+            newest = versions.newest(known)
             if newest == known:
                 return Diff((), (), (), {})
             newer = newest
         source = self.source.now()
         files, lake_table = source.listing()
-        difference = diff(files, self.view.segments, source.table, self.proofs)
+        difference = diff(files, self.view.segments, source.source, self.proofs)
         return replace(difference, lake_table=lake_table, newer=newer)
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:

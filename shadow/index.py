@@ -46,7 +46,6 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits
 from gnomon.shadow.storage import CacheCounts, Place, Storage, is_absolute, split, storage_at
-from gnomon.shadow.tables import LakeSource
 from gnomon.sources import Numbers, Pointer
 
 Result = TypeVar("Result")
@@ -98,11 +97,10 @@ class Index:
 
     @property
     def folders_elsewhere(self) -> list[str]:
-        """The folders of a catalog table that do not lie below its root, and of such files of a lake table."""
+        """The folders of a table that do not lie below its root."""
         source = self._current.state.source
-        if source is not None and isinstance(source.table, LakeSource):
-            return sorted({split(path)[0] for path in self.view.covered if is_absolute(path)})
-        return source.table.elsewhere if source is not None and source.table is not None else []
+        declared = source.source.folders_elsewhere if source is not None else ()
+        return sorted({*declared, *(split(path)[0] for path in self.view.covered if is_absolute(path))})
 
     def refresh(self) -> bool:
         """Move to the newest snapshot. Returns whether there was a newer one. An index opened at a number stays

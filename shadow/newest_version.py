@@ -142,7 +142,7 @@ class NewestVersion:
         table = LakeSource(base.spec.table, newest._replace(version=""))  # with the columns of now
         content = table.content
         spec = _spec_at(base.spec, base.snapshot.table, content)
-        root = SourceRoot(source_storage(content.root), table=table)
+        root = SourceRoot(source_storage(content.root), table)
         difference = diff(root.list(), base.segments, table)
         self._check(base, content, len(difference.to_index), "files", self._limits.files)
         fetcher = Fetcher(root.storage, spec, FETCHER_BYTES)

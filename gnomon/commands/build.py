@@ -26,7 +26,6 @@ from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.metadata import MOST_FOLDERS
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables import LakeSource
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -131,7 +130,7 @@ def build(
 
 def _say_flat(planned: Plan, index: str) -> None:
     """Say why an index was laid out flat, and how to change that."""
-    is_lake_table = isinstance(planned.root.table, LakeSource)
+    is_lake_table = planned.root.source.versions is not None
     many = f"the source has more than {MOST_FOLDERS} partitions"
     why = "no column of the key is a partition column of the table" if is_lake_table else many
     say(f"laid out flat, since {why} (gnomon rebucket {index} --partitioned gives each its own folder)")

@@ -3,6 +3,7 @@
 - `job`               the build
 - `planning`          the plan of a build
 - `specs`             the spec of the index
+- `segment`           the index files of new source files
 - `scan`              keys and pointers of source files
 - `write`             index files, written in tasks
 - `page_maps`         page maps, written in tasks

@@ -8,11 +8,9 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer.build.page_maps import write_maps
 from gnomon.indexer.build.planning import Plan, plan
-from gnomon.indexer.build.scan import is_for_spark, scan
-from gnomon.indexer.build.sort_prefix import likely_beginning
+from gnomon.indexer.build.segment import NO_SPARK, write_segment
 from gnomon.indexer.build.specs import BuildRequest, Vanished, check_types, new_spec
-from gnomon.indexer.build.write import write_index_files
-from gnomon.indexer.spark import SPARK_ERRORS, Progress, Stages, as_raised, is_of_a_file
+from gnomon.indexer.spark import Progress, Stages, as_raised
 from gnomon.indexer.tables import (
     Described,
     check_unchanged,
@@ -20,32 +18,25 @@ from gnomon.indexer.tables import (
     describe,
     infer_schema,
     named_source,
-    with_rows,
 )
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source
 from gnomon.shadow.errors import ConcurrentCommit, UsageError
-from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_here, masks_at, publish_build
+from gnomon.shadow.maintenance import masks_at, publish_build
 from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     PageMapsEntry,
     Segment,
     Snapshot,
-    SourceRoot,
     put_back,
     schema_option,
 )
 from gnomon.shadow.old_names import under_old_name
-from gnomon.shadow.storage import Place, Storage, as_location, probe
-from gnomon.shadow.tables import LakeSource, Table
+from gnomon.shadow.storage import Place, as_location, probe
 from gnomon.shadow.verify import verify_sample
 from gnomon.sources import FORMATS
 
-NO_SPARK = "a build without Spark does not find"
-MOST_ROWS_HERE = 5_000_000  # of a build without Spark: about 200 bytes of memory each
-CACHE_BYTES = 16 << 20  # of the metadata of files that are indexed without Spark
 ATTEMPTS = 3  # of a build that conflicts with other commits
 
 
@@ -247,16 +238,12 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
     probe(storage)
 
     segment = new_segment_id()
-    written: list[IndexFileEntry] = []
-    if described and spark is None:
-        with stages.stage("write"):
-            written, described = _write_here(storage, root, spec, segment, described)
-    elif described and spark is not None:
-        written, described = _write(spark, storage, root, spec, segment, described, stages)
+    written, described = write_segment(spark, storage, root, spec, segment, described, stages)
     if described:
         with stages.stage("verify"):
             check_unchanged(root, described, spec)
             verify_sample(storage, root.storage, spec, written, [one.entry for one in described])
+    versions = root.source.versions
     ours = Segment(segment, tuple(written), tuple(one.entry for one in described))
     after = [*difference.applied_to(view.segments if view is not None else ()), ours]
     changes = Changes(
@@ -264,7 +251,7 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
         index_files=written,
         source_files=[one.entry for one in described],
         dead=difference.dead,
-        columns=columns_of(described, view.snapshot.columns if view else {}, root.table),
+        columns=columns_of(described, view.snapshot.columns if view else {}, root.source.columns),
         batch=batch,
         counts={
             "new": len(difference.new),
@@ -272,9 +259,9 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
             "vanished": len(difference.vanished),
             "rows_indexed": sum(one.entry.rows for one in described),
         },
-        folders=root.table.folders if isinstance(root.table, Table) else None,
-        table=root.table.content.version if isinstance(root.table, LakeSource) else None,
-        masks=masks_at(storage, spec, after, root.table.content) if isinstance(root.table, LakeSource) else None,
+        folders=root.source.recorded.folders,
+        table=root.source.recorded.version,
+        masks=masks_at(storage, spec, after, versions.content) if versions is not None else None,
     )
     with stages.stage("commit"):
         if planned.newest is not None:
@@ -284,49 +271,13 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
     return _result(planned, snapshot, described, written, spec, is_ours)
 
 
-def _write(
-    spark: SparkSession,
-    storage: Storage,
-    root: SourceRoot,
-    spec: IndexSpec,
-    segment: str,
-    described: list[Described],
-    stages: Stages,
-) -> tuple[list[IndexFileEntry], list[Described]]:
-    """Write the index files of some source files, and check them. Returns both."""
-    if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build
-        with stages.tasks(spark, "page maps"):
-            described = _with_maps(spark, storage, root, spec, segment, described)
-    is_about = not all(one.is_counted for one in described)
-    with stages.tasks(spark, "write", sum(one.likely_rows for one in described), is_about):
-        written, described = _index(spark, storage, root, spec, segment, described)
-    return written, described
-
-
-def _write_here(
-    storage: Storage, root: SourceRoot, spec: IndexSpec, segment: str, described: list[Described]
-) -> tuple[list[IndexFileEntry], list[Described]]:
-    """Write the index files of a few rows in this process. UsageError for more rows."""
-    if spec.page_maps:
-        raise UsageError(f"{NO_SPARK} page maps", storage.root)
-    rows = sum(one.likely_rows for one in described)
-    if rows > MOST_ROWS_HERE:
-        raise UsageError(
-            f"{rows:,} rows are to be indexed, at most {MOST_ROWS_HERE:,} without Spark; expected a build with Spark",
-            root.name,
-        )
-    fetcher = Fetcher(root.storage, spec, CACHE_BYTES)
-    written, counts = index_here(storage, spec, segment, fetcher, root.location, [one.entry for one in described])
-    return written, with_rows(described, dict(enumerate(counts)))
-
-
 def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
     """The files to index, opened, and the schema that a table declares, or that was inferred for formats whose files
     declare none."""
     files, options = planned.difference.to_index, dict(planned.options)
-    table = planned.root.table
-    if table is not None:
-        schema = table.columns
+    declared = planned.root.source.columns
+    if declared is not None:
+        schema = declared
     elif not files and planned.spec is not None:
         schema = planned.spec.schema
     elif spark is None:
@@ -339,59 +290,14 @@ def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest)
 
 
 def _opened(planned: Plan, request: BuildRequest, schema: str) -> list[Described]:
-    table, partitions = planned.root.table, bool(planned.partitions)
-    options = {**planned.options, **schema_option(table.name if table is not None else "", schema)}
-    return describe(planned.root, planned.format, options, partitions, planned.difference.to_index, request.columns)
+    root, partitions = planned.root, bool(planned.partitions)
+    options = {**planned.options, **schema_option(root.source.name, schema)}
+    return describe(root, planned.format, options, partitions, planned.difference.to_index, request.columns)
 
 
 def _of_all(planned: Plan) -> Plan:
     """The plan for all files of the source: a first build of some partitions takes types and buckets from all files."""
     return replace(planned, difference=replace(planned.difference, new=tuple(planned.files), changed=()))
-
-
-def _index(
-    spark: SparkSession,
-    storage: Storage,
-    root: SourceRoot,
-    spec: IndexSpec,
-    segment: str,
-    described: Sequence[Described],
-) -> tuple[list[IndexFileEntry], list[Described]]:
-    """Write the index files. Returns them, and the source files with their numbers of rows."""
-    empty = [one for one in described if one.is_counted and not one.entry.rows]
-    others = [one for one in described if not one.is_counted or one.entry.rows]
-    if not others:
-        return [], list(described)
-    if is_for_spark(spark, root.storage.root, spec, others):
-        try:
-            entries = scan(spark, root.storage.root, spec, others, in_spark=True)
-            beginning = likely_beginning(root.storage, spec, others)
-            written, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
-            if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
-                return written, list(described)
-        except SPARK_ERRORS as error:
-            if not is_of_a_file(error):
-                raise
-        # Spark cannot read a file, or silently returns fewer rows of a damaged one. `sources` reads it, or names the
-        # damaged file and place. It replaces the written files.
-    entries = scan(spark, root.storage.root, spec, others, in_spark=False)
-    written, rows = write_index_files(entries, storage.root, spec, segment, others)
-    # The order of the file numbers in the sort, so that entries of one key have the order of the segment.
-    numbers = {one.entry.path: number for number, one in enumerate(described)}
-    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])
-
-
-def _with_maps(
-    spark: SparkSession,
-    storage: Storage,
-    root: SourceRoot,
-    spec: IndexSpec,
-    segment: str,
-    described: Sequence[Described],
-) -> list[Described]:
-    """Write the page maps of the source files that have rows. Returns the source files with them."""
-    made = write_maps(spark, root.storage.root, storage.root, spec, segment, [one.entry for one in described])
-    return [replace(one, entry=replace(one.entry, page_maps=made.get(one.entry.path))) for one in described]
 
 
 def _result(

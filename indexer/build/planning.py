@@ -16,7 +16,6 @@ from gnomon.shadow.errors import (
     PartitionNotFound,
     ShadowError,
     SourceNotFound,
-    SpecMismatch,
     StorageError,
     UnknownColumn,
     UsageError,
@@ -42,7 +41,7 @@ from gnomon.shadow.metadata import (
     without_vanished,
 )
 from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
-from gnomon.shadow.tables import LakeSource, LakeTable, Table, check_plain_files, check_where, matches, stored_partition
+from gnomon.shadow.tables import LakeSource, LakeTable, check_plain_files, check_where, matches, stored_partition
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -82,12 +81,9 @@ class Plan:
             return False
         if self.as_files and not self.view.spec.as_files:
             return False
-        table, snapshot = self.root.table, self.view.snapshot
-        if table is None or snapshot.spec.schema != table.columns:
-            return table is None
-        if isinstance(table, LakeSource):
-            return snapshot.table == table.content.version
-        return snapshot.folders == table.folders
+        source, snapshot = self.root.source, self.view.snapshot
+        is_declared = source.columns is None or snapshot.spec.schema == source.columns
+        return is_declared and (snapshot.folders, snapshot.table) == source.recorded
 
     @property
     def needs_spark(self) -> bool:
@@ -111,6 +107,8 @@ class Plan:
 def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequest) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a request that does not fit the index."""
     _check_asked(request)
+    if request.partitions is not None and isinstance(source, LakeSource):
+        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source.name)
     adopt = request.adopt
     storage = storage_at(index)
     root = _root(source)
@@ -135,14 +133,14 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
     if spec is None and not _is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
-        there = replace(spec, source=root.location, table=root.table.name if root.table else "") if adopt else spec
+        there = replace(spec, source=root.location, table=root.source.name) if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
-    if view is not None:
-        _check_table(view, root)
+    if view is not None and view.snapshot.table is not None and root.source.versions is not None:
+        root.source.versions.check_follows(view.snapshot.table)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
     proofs = Proofs(root.storage, spec.format, spec.read_options) if spec else None
-    difference = diff(files, found.applied_to(view.segments) if view else (), root.table, proofs)
+    difference = diff(files, found.applied_to(view.segments) if view else (), root.source, proofs)
     if spec is not None and view is not None:
         gone = {info.path for info in difference.changed}
         check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
@@ -174,31 +172,8 @@ def _root(source: str | CatalogTable | LakeSource) -> SourceRoot:
     if isinstance(source, str):
         return source_root(source)
     if isinstance(source, LakeSource):
-        return SourceRoot(source_storage(source.location), table=source)
+        return SourceRoot(source_storage(source.location), source)
     return source.root_at(source.location)
-
-
-def _check_table(view: View, root: SourceRoot) -> None:
-    """Raise SpecMismatch where a lake table is another one than the one indexed, or at an older version."""
-    known = view.snapshot.table
-    if known is None or not isinstance(root.table, LakeSource):
-        return
-    found = root.table.content.version
-    if found.uuid != known.uuid:
-        raise SpecMismatch(
-            "the table was replaced by another one of this name",
-            root.name,
-            action=Action.BUILD_FULL_OR_ELSEWHERE,
-            expected=f"the table with id {known.uuid}",
-            found=found.uuid,
-        )
-    if root.name.startswith("delta:") and int(found.version) < int(known.version):
-        raise SpecMismatch(
-            "the index covers a newer version of the table",
-            root.name,
-            expected=f"version {known.version} or later",
-            found=found.version,
-        )
 
 
 def _advice(found: LakeTable | None) -> str:
@@ -221,7 +196,7 @@ def _check_asked(request: BuildRequest) -> None:
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
     """The difference, with vanished files dropped or kept by `how`. FilesVanished where they must not be dropped."""
-    if isinstance(root.table, LakeSource):  # its log says what was removed
+    if root.source.versions is not None:  # its log says what was removed
         return difference
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
     if not gone:  # files without rows, like the empty files that earlier versions covered
@@ -282,9 +257,9 @@ def _within(
     difference: Diff,
 ) -> Diff:
     """The part of the difference in the requested partitions. UsageError for one that neither source nor index has."""
-    types = root.table.types if root.table is not None else {}
+    types = root.types
     there = {root.partition_of(info.path, bool(columns)) for info in files}
-    there |= set(root.table.folders) if isinstance(root.table, Table) else set()
+    there |= set(root.source.recorded.folders or ())
     there |= {file.partition for file in view.covered.values()} if view is not None else set()
     values = {partition: stored_partition(partition, types) for partition in there}
     partitions: set[str] = set()
@@ -304,8 +279,7 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
     """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table with partitions
     has no file any more: an unmounted disk must not empty the index."""
     found = root.listing()
-    is_catalog_table = isinstance(root.table, Table) and root.table.folders
-    if not found.files and is_catalog_table and view is not None and view.covered:
+    if not found.files and root.source.recorded.folders and view is not None and view.covered:
         raise SourceNotFound(
             f"no data files in any folder that the catalog names, below {root.location} or elsewhere; "
             f"the index covers {len(view.covered):,}",
@@ -317,10 +291,11 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
 
 def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:
     """The format of the source's files: the requested one, or the one of the spec, the catalog or the files."""
-    if root.table is not None:
-        if format not in ("auto", root.table.format):
-            raise UsageError(f"format: {root.name} is of format {root.table.format}, found {format!r}")
-        return root.table.format
+    known = root.source.format
+    if known:
+        if format not in ("auto", known):
+            raise UsageError(f"format: {root.name} is of format {known}, found {format!r}")
+        return known
     if format != "auto":
         return format
     format_name = spec.format if spec else detect_format(root, files)
@@ -332,10 +307,10 @@ def _options(root: SourceRoot, format_name: str, request: BuildRequest, spec: In
     """The options of reads, from the request, the spec or the catalog."""
     if request.page_maps:
         check_format(format_name)
-    if root.table is not None:
+    if root.source.columns is not None:
         if request.options:
             raise UsageError(f"option {min(request.options)}: the catalog sets the options of {root.name}")
-        return dict(root.table.options)
+        return dict(root.source.options)
     options = dict(request.options or (spec.options if spec else {}))
     check_options(format_name, options)
     return options
@@ -377,7 +352,7 @@ def _check_new(
 ) -> None:
     """Refuse a first build with columns that the source does not have. Mostly one file shows them; for a table, the
     catalog."""
-    if root.table is not None:
+    if root.source.columns is not None:
         new_spec(request, root, format_name, partitions, [])
         return
     for some in (files[:1], files):
@@ -404,7 +379,7 @@ def _check_folder(storage: Storage) -> None:
 
 def _check_source(root: SourceRoot) -> None:
     """Refuse the folder of an index: its files hold dead entries, too."""
-    if root.table is not None or root.single_file is not None:
+    if root.source.name or root.source.file_name:
         return
     with suppress(FileNotFoundError, NotADirectoryError):
         root.storage.open(SPEC_PATH).close()

@@ -25,7 +25,7 @@ from gnomon.shadow.metadata import (
     ordered,
 )
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.tables import TEXT, LakeSource, Table
+from gnomon.shadow.tables import TEXT
 from gnomon.sources import open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.types import parse_ddl
@@ -102,25 +102,24 @@ def new_spec(
     for name in request.include:
         if name in partitions or name in request.keys:
             raise UsageError(f"include: {name} need not be included, every answer has it")
-    table = root.table
-    types = dict(table.types) if table is not None else {}
-    columns = _of_files(described) if table is None else [(root.name, parse_ddl(table.columns))]
+    source, types = root.source, dict(root.types)
+    columns = _of_files(described) if source.columns is None else [(root.name, parse_ddl(source.columns))]
     keys = tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
-    is_flat = is_better_flat(len(rows), keys) or (isinstance(table, LakeSource) and _is_flat(partitions, keys))
+    is_flat = is_better_flat(len(rows), keys) or (source.versions is not None and _is_flat(partitions, keys))
     flat = is_flat if request.flat is None else request.flat
     spec = IndexSpec(
         source=root.location,
-        single_file=root.single_file is not None,
+        single_file=bool(root.source.file_name),
         format=format_name,
         partitions=tuple(partitions),
         keys=keys,
         include=tuple(_column(name, columns, {}) for name in request.include),
         buckets=request.buckets or buckets_for(rows, flat),
         flat=flat,
-        options=ordered(request.options if table is None else table.options),
-        schema="" if table is None else table.columns,
+        options=ordered(request.options if source.columns is None else source.options),
+        schema=source.columns or "",
         page_maps=request.page_maps,
-        table="" if table is None else table.name,
+        table=source.name,
         partition_types=types,
     )
     check_columns(spec)
@@ -140,7 +139,7 @@ def check_request(
     wanted = replace(
         spec,
         source=root.location,
-        single_file=root.single_file is not None,
+        single_file=bool(root.source.file_name),
         format=format_name,
         partitions=tuple(partitions),
         keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
@@ -148,22 +147,24 @@ def check_request(
         buckets=request.buckets or spec.buckets,
         flat=spec.flat if request.flat is None else request.flat,
         options=_options(spec, request, root),
-        table=root.table.name if root.table is not None else "",
-        partition_types=dict(root.table.types) if root.table is not None else {},
+        table=root.source.name,
+        partition_types=dict(root.types),
     )
     check_same(spec, wanted, where)
 
 
 def _options(spec: IndexSpec, request: BuildRequest, root: SourceRoot) -> tuple[tuple[str, str], ...]:
-    if root.table is not None:
-        return ordered(root.table.options)
+    if root.source.columns is not None:
+        return ordered(root.source.options)
     return ordered(request.options) if request.options else spec.options
 
 
 def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
     """Raise SpecMismatch where a catalog table now declares an indexed column with another type."""
-    declared = parse_ddl(root.table.columns) if root.table is not None else pa.schema([])
-    for column in (*spec.stored_keys, *spec.include) if root.table is not None else ():
+    if root.source.columns is None:
+        return
+    declared = parse_ddl(root.source.columns)
+    for column in (*spec.stored_keys, *spec.include):
         found = declared.field(column.name).type if column.name in declared.names else None
         if found is None or not _fits(found, column):
             raise SpecMismatch(
@@ -176,9 +177,9 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
 def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
     """Raise SpecMismatch where a catalog table now declares an indexed column at another place, and one of the indexed
     `files` has columns by place: the index would have another column of it."""
-    if not isinstance(root.table, Table):  # files of a lake table have field ids or names
+    if root.source.columns is None or root.source.versions is not None:  # a lake table's columns have ids or names
         return
-    before, now = parse_ddl(spec.schema).names, parse_ddl(root.table.columns).names
+    before, now = parse_ddl(spec.schema).names, parse_ddl(root.source.columns).names
     names = [column.name for column in (*spec.stored_keys, *spec.include)]
     moved = [name for name in names if before.index(name) != now.index(name)]
     for info in files if moved else ():

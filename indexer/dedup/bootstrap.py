@@ -52,7 +52,7 @@ class Origin:
             return True
         try:
             root = source_root(self.location)
-            if root.single_file is not None:
+            if root.source.file_name:
                 raise UsageError("a source of one file cannot be appended to; dedup needs a folder", self.location)
         except SourceNotFound:
             return False

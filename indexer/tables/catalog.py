@@ -47,9 +47,13 @@ class CatalogTable:
 
     def root_at(self, location: str) -> SourceRoot:
         """The table as a source. Files below `location` are named by their paths there."""
-        root = source_storage(location)
-        folders = {partition: below(root.root, place) for partition, place in self.places.items()}
-        return SourceRoot(root, table=Table(self.name, folders, self.types, self.columns, self.format, self.options))
+        return SourceRoot(source_storage(location), self.table_at(location))
+
+    def table_at(self, location: str) -> Table:
+        """The folders of its partitions; those below `location` by their paths there."""
+        root = source_storage(location).root
+        folders = {partition: below(root, place) for partition, place in self.places.items()}
+        return Table(self.name, folders, self.types, self.columns, self.format, self.options)
 
 
 def is_table(source: str) -> bool:
@@ -115,9 +119,7 @@ def folders_table(spark: SparkSession, source: str, root: str) -> Table:
     table = read_table(spark, source)
     if isinstance(table, LakeSource):
         raise UsageError(f"a lake table has no folders of partitions ({table.name})", source)
-    found = table.root_at(root).table
-    assert isinstance(found, Table)
-    return found
+    return table.table_at(root)
 
 
 def add_partitions(spark: SparkSession, source: str, root: str, folders: Collection[str]) -> None:

@@ -12,7 +12,6 @@ from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
 from gnomon.shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, difference, join
-from gnomon.shadow.tables import LakeSource, Table
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_source
 from gnomon.sources.types import parse_ddl
 
@@ -162,14 +161,12 @@ def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: Inde
             )
 
 
-def columns_of(
-    described: Sequence[Described], known: Mapping[str, str], table: Table | LakeSource | None = None
-) -> dict[str, str]:
-    """The columns of a source, with their Arrow types. For a table, its declared columns. For other sources, the known
-    columns, then new ones in file order; numbers of one kind have the widest type, others the type in the newest
-    file."""
-    if table is not None:
-        return {field.name: str(field.type) for field in parse_ddl(table.columns)}
+def columns_of(described: Sequence[Described], known: Mapping[str, str], declared: str | None = None) -> dict[str, str]:
+    """The columns of a source, with their Arrow types. `declared` has the columns that a table declares, as DDL.
+    Otherwise they are the known columns, then new ones in file order; numbers of one kind have the widest type, others
+    the type in the newest file."""
+    if declared is not None:
+        return {field.name: str(field.type) for field in parse_ddl(declared)}
     columns = dict(known)
     for one in described:
         for field in one.schema:

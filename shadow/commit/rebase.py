@@ -156,7 +156,7 @@ def is_committed(now: State, commit_id: str) -> bool:
     return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
 
 
-def folders_after(base: State, now: State, changes: Changes) -> dict[str, str] | None:
+def folders_after(base: State, now: State, changes: Changes) -> Mapping[str, str] | None:
     """The folders of a catalog table's partitions: the newest snapshot's, with the build's changes."""
     known = now.snapshot.folders if now.snapshot else None
     if changes.folders is None:
@@ -250,7 +250,7 @@ class _Source:
                 )
             self._files = {info.path: info for info in self._current()}
         found = self._files.get(file.path)
-        if self._table is not None and self._table.partition_of(file.path) != file.partition:
+        if self._table is not None and not self._table.is_still_in(file.path, file.partition):
             return False
         return found is not None and not difference(file, found)
 

@@ -31,7 +31,6 @@ from gnomon.shadow.metadata import (
     utc_now,
 )
 from gnomon.shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
-from gnomon.shadow.tables import LakeSource, Table
 from gnomon.sources import SourceError
 
 READERS = 16  # files whose metadata is read at the same time
@@ -163,12 +162,12 @@ def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Sn
         operation="adopt",
         segments=relist(storage, view, after),
         partitions=rows_by_partition(after, masks_of(view.segments)),
-        spec=replace(view.spec, source=root.location, table=root.table.name if root.table else ""),
+        spec=replace(view.spec, source=root.location, table=root.source.name),
         committed_at=utc_now(),
         batch=None,
         commit_id=new_segment_id(),
         parent_id=view.snapshot.commit_id,
         counts={"adopted": len(found.adopted)},
-        folders=dict(root.table.folders) if isinstance(root.table, Table) else None,
-        table=root.table.content.version if isinstance(root.table, LakeSource) else None,
+        folders=root.source.recorded.folders,
+        table=root.source.recorded.version,
     )

@@ -41,7 +41,7 @@ class Snapshot:
     commit_id: str = ""
     parent_id: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    folders: dict[str, str] | None = None
+    folders: Mapping[str, str] | None = None
     table: TableVersion | None = None
     masks: MasksRef | None = None
 

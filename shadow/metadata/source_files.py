@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -26,14 +26,14 @@ from gnomon.shadow.storage import (
     storage_at,
 )
 from gnomon.shadow.tables import (
-    HIDDEN_FOLDERS,
     LakeSource,
     LakeTable,
+    PlainFiles,
     Table,
+    TableSource,
     TableVersion,
     is_lake,
     partition_columns,
-    partition_of,
     table_among,
     table_around,
 )
@@ -51,91 +51,60 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceRoot:
-    """The place of a source: a root folder, or one file in a folder (then without partition columns), or the folders of
-    a table of Spark's catalog, below its root or elsewhere, or the files of a lake table."""
+    """A source and the storage of its root."""
 
     storage: Readable
-    single_file: str | None = None
-    table: Table | LakeSource | None = None
+    source: TableSource = field(default_factory=PlainFiles)
 
     def now(self) -> "SourceRoot":
-        """The source, with the metadata of a lake table read again."""
-        return replace(self, table=self.table.now()) if isinstance(self.table, LakeSource) else self
+        """The source, with the metadata of a table to be read again."""
+        return replace(self, source=self.source.now())
 
     def list(self) -> list[FileInfo]:
         """The current data files, ordered by path. Empty files do not count, as in engines. SourceNotFound when there
-        are none; a catalog table may be empty."""
+        are none; a table may be empty."""
         return self._list()[0]
 
     def listing(self) -> Listing:
         """The current data files, and the table that they belong to. Errors as in `list`."""
-        files, metadata = self._list()
-        if isinstance(self.table, LakeSource):
+        files, skipped = self._list()
+        if self.source.versions is not None:  # it is the table
             return Listing(files, None)
-        paths = [info.path for info in (*files, *metadata) if not is_absolute(info.path)]
-        return Listing(files, table_among(self.storage.root, paths) or self.lake_table_around())
+        paths = [info.path for info in (*files, *skipped) if not is_absolute(info.path)]
+        return Listing(files, table_among(self.storage.root, paths) or table_around(_real(self.storage.root)))
 
-    def _list(self) -> tuple[Files, Files]:
-        """The data files, and the metadata files of a table, which engines skip."""
-        if self.single_file is not None:
-            return [self._the_file(self.single_file)], []
-        metadata: Files = []
-        if self.table is not None:
-            files = self.table.list(self.storage.root)
-        else:
-            files, metadata = _sorted_by_visibility(self.storage.list(hidden=HIDDEN_FOLDERS))
-        files = [info for info in files if info.size]
-        if not files and self.table is None:
-            raise SourceNotFound(
-                "no data files there (a file of no bytes is none)", self.storage.root, expected="some at or below it"
-            )
+    def _list(self) -> tuple[Files, Sequence[FileInfo]]:
+        """The data files, and the files among them that engines skip."""
+        found, skipped = self.source.list(self.storage)
+        files = [info for info in found if info.size]
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"the file name {info.path!r} is not UTF-8; rename it", self.storage.root)
-        return files, metadata
-
-    def lake_table_around(self) -> LakeTable | None:
-        """The table whose root is that of the source, or a folder above it."""
-        return table_around(_real(self.storage.root))
-
-    def _the_file(self, name: str) -> FileInfo:
-        try:
-            with self.storage.open(name) as file:
-                return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise SourceNotFound("no such file", self.location, expected="the one that is the source") from None
+        return files, skipped
 
     def partitions(self, files: Sequence[FileInfo]) -> tuple[str, ...]:
         """The source's partition columns."""
-        if self.single_file is not None:
-            return ()
-        if self.table is not None:
-            return tuple(self.table.types)
+        if self.source.types is not None:
+            return tuple(self.source.types)
         return partition_columns([info.path for info in files], self.storage.root)
 
     def partition_of(self, path: str, partitioned: bool) -> str:
-        """The partition of a file, from its folders or the catalog; "" where there are no partition columns."""
-        if self.table is not None:
-            return self.table.partition_of(path)
-        return partition_of(path) if partitioned else ""
+        """The partition of a file, from its folders or the table; "" where there are no partition columns."""
+        return self.source.partition_of(path, partitioned)
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The partition columns with their types, in order. Empty where folders tell them: then they are text."""
+        return self.source.types or {}
 
     @property
     def location(self) -> str:
-        return join(self.storage.root, self.single_file or "")
+        return join(self.storage.root, self.source.file_name)
 
     @property
     def name(self) -> str:
         """The name by which `build` accepts the source."""
-        return self.table.source_name if self.table is not None else self.location
-
-
-def _sorted_by_visibility(infos: Iterable[FileInfo]) -> tuple[list[FileInfo], list[FileInfo]]:
-    """The files that engines read, and the files that they skip."""
-    visible: list[FileInfo] = []
-    hidden: list[FileInfo] = []
-    for info in infos:
-        (hidden if any(map(is_hidden, info.path.split("/"))) else visible).append(info)
-    return visible, hidden
+        return self.source.source_name or self.location
 
 
 def _is_text(path: str) -> bool:
@@ -161,7 +130,7 @@ def source_root(location: Place) -> SourceRoot:
     file.close()
     if is_hidden(name):
         raise SourceNotFound("engines skip a file of this name; rename it, or index a copy of it", storage.root)
-    return SourceRoot(source_storage(above), name)
+    return SourceRoot(source_storage(above), PlainFiles(name))
 
 
 def source_of(
@@ -172,22 +141,21 @@ def source_of(
     None for the newest. UsageError for a key-value folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     if is_lake(spec.table):
-        return SourceRoot(source_storage(spec.source), table=LakeSource(spec.table, version))
+        return SourceRoot(source_storage(spec.source), LakeSource(spec.table, version))
     if spec.table:
         known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
-        return SourceRoot(source_storage(spec.source), table=known)
+        return SourceRoot(source_storage(spec.source), known)
     if not spec.single_file:
         return SourceRoot(source_storage(spec.source))
     above, name = split(spec.source)
-    return SourceRoot(source_storage(above), name)
+    return SourceRoot(source_storage(above), PlainFiles(name))
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
     """Raise UsageError where the files of an index, or another output, would become files of the source."""
-    if root.single_file is not None:
+    if root.source.file_name:
         return
-    elsewhere = root.table.elsewhere if isinstance(root.table, Table) else ()
-    for place in (root.storage.root, *elsewhere):
+    for place in (root.storage.root, *root.source.folders_elsewhere):
         try:
             below = PurePosixPath(_real(index.root)).relative_to(_real(place))
         except ValueError:
@@ -303,11 +271,11 @@ def digest_and_rows(
 def diff(
     files: Iterable[FileInfo],
     segments: Iterable[Segment],
-    table: Table | LakeSource | None = None,
+    source: TableSource | None = None,
     proofs: Proofs | None = None,
 ) -> Diff:
-    """Compare a listing with the covered files, by path and fingerprint; with `proofs` also by ctime; for a `table`
-    also by partition, since the catalog may give a folder to another one."""
+    """Compare a listing with the covered files, by path and fingerprint; with `proofs` also by ctime; with `source`
+    also by partition."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []
@@ -323,7 +291,7 @@ def diff(
                 vanished.append(entry.path)
             elif (
                 difference(entry, info)
-                or (table is not None and table.partition_of(entry.path) != entry.partition)
+                or (source is not None and not source.is_still_in(entry.path, entry.partition))
                 or (proofs is not None and not proofs.is_same(entry, info))
             ):
                 changed.append(info)

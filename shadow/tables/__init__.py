@@ -1,5 +1,7 @@
 """The tables that a source may be: their partitions, their live files, and the rows deleted in them.
 
+- `table_source`   what an index asks of its source
+- `plain_files`    a folder of files, or one file
 - `partitions`     Hive-style partition folders
 - `catalog_table`  the partitions of a table of Spark's catalog
 - `lake_tables`    folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
@@ -24,17 +26,7 @@ from gnomon.shadow.tables.lake_append import (
     commit_to_table,
     last_number,
 )
-from gnomon.shadow.tables.lake_source import (
-    MAIN,
-    EqualityDeletes,
-    LakeContent,
-    LakeFile,
-    LakeSource,
-    TableHistory,
-    TableVersion,
-    is_lake,
-    lake_source,
-)
+from gnomon.shadow.tables.lake_source import MAIN, LakeSource, TableHistory, is_lake, lake_source
 from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
@@ -53,6 +45,16 @@ from gnomon.shadow.tables.partitions import (
     shown_part,
     stored_partition,
 )
+from gnomon.shadow.tables.plain_files import PlainFiles
+from gnomon.shadow.tables.table_source import (
+    EqualityDeletes,
+    LakeContent,
+    LakeFile,
+    Recorded,
+    TableSource,
+    TableVersion,
+    Versions,
+)
 
 __all__ = [
     "HIDDEN_FOLDERS",
@@ -67,11 +69,15 @@ __all__ = [
     "LakeSource",
     "LakeTable",
     "NewFile",
+    "PlainFiles",
+    "Recorded",
     "Split",
     "Table",
     "TableCommit",
     "TableHistory",
+    "TableSource",
     "TableVersion",
+    "Versions",
     "append_target",
     "as_partition_value",
     "asked_values",

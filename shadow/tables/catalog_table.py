@@ -11,6 +11,7 @@ from functools import cached_property
 
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
+from gnomon.shadow.tables.table_source import Recorded, Versions
 
 LISTED_AT_ONCE = 16  # folders
 TABLE_PREFIX = "table:"  # marks a source that is a table of Spark's catalog
@@ -35,8 +36,22 @@ class Table:
         return f"{TABLE_PREFIX}{self.name}"
 
     @property
-    def elsewhere(self) -> list[str]:
-        """The folders that do not lie below the root."""
+    def file_name(self) -> str:
+        return ""
+
+    @property
+    def recorded(self) -> Recorded:
+        return Recorded(self.folders)
+
+    @property
+    def versions(self) -> Versions | None:
+        return None
+
+    def now(self) -> "Table":
+        return self
+
+    @property
+    def folders_elsewhere(self) -> Sequence[str]:
         return [folder for folder in self.folders.values() if is_absolute(folder)]
 
     @cached_property
@@ -44,18 +59,21 @@ class Table:
         """The partition of each folder."""
         return {folder: partition for partition, folder in self.folders.items()}
 
-    def partition_of(self, path: str) -> str:
-        """The partition of a file, from its folder; "" for a file outside of all partitions."""
+    def partition_of(self, path: str, partitioned: bool = True) -> str:  # the catalog has it
         return self._partitions.get(path.rpartition("/")[0], "")
 
-    def list(self, root: str) -> list[FileInfo]:
-        """The current data files, ordered by path. SourceNotFound where files lie in subfolders of a partition's
-        folder."""
+    def is_still_in(self, path: str, partition: str) -> bool:
+        """Whether the catalog has the file's folder for this partition: it may give the folder to another one."""
+        return self.partition_of(path) == partition
+
+    def list(self, storage: Readable) -> tuple[Sequence[FileInfo], Sequence[FileInfo]]:
+        """As in TableSource, ordered by path. SourceNotFound where files lie in subfolders of a partition's folder."""
+        root = storage.root
         places = {folder: join(root, folder) for folder in self.folders.values()}
         stores = {at: storage_at(at) for at in set(map(host, places.values()))}
         with ThreadPoolExecutor(LISTED_AT_ONCE) as pool:
             found = pool.map(lambda pair: self._in(root, stores[host(pair[1])], *pair), places.items())
-            return sorted(info for files in found for info in files)
+            return sorted(info for files in found for info in files), []
 
     def _in(self, root: str, store: Readable, folder: str, place: str) -> Sequence[FileInfo]:
         files = []

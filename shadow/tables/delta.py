@@ -20,16 +20,8 @@ from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.btree.keys import stored_values
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, storage_at
-from gnomon.shadow.tables.lake_source import (
-    MAIN,
-    LakeContent,
-    LakeFile,
-    TableHistory,
-    TableVersion,
-    ddl_of,
-    field_of,
-    folders_of,
-)
+from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
 UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
@@ -94,6 +86,11 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
         return known
     with delta_errors(name):
         return _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
+
+
+def is_before(version: TableVersion, known: TableVersion) -> bool:
+    """Whether a version is older than a known one: a table that was restored has a new number."""
+    return int(version.version) < int(known.version)
 
 
 def read_history(place: str, known: TableVersion) -> TableHistory:

@@ -22,16 +22,8 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
 from gnomon.shadow.tables.iceberg_manifests import Manifests, Paths, first_line, read_manifests
-from gnomon.shadow.tables.lake_source import (
-    MAIN,
-    LakeContent,
-    LakeFile,
-    TableHistory,
-    TableVersion,
-    ddl_of,
-    field_of,
-    folders_of,
-)
+from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
 
 NO_PARTITION = ("binary",)  # types that a folder's name cannot have
 
@@ -93,6 +85,11 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version, by a read of the metadata file that the catalog or the folder names."""
     table = load_table(place, f"iceberg:{place}", known)
     return _version(table, table.current_snapshot())
+
+
+def is_before(version: TableVersion, known: TableVersion) -> bool:
+    """False: a rollback makes an older snapshot the current one."""
+    return False
 
 
 def read_history(place: str, known: TableVersion) -> TableHistory:

@@ -24,7 +24,7 @@ from gnomon.shadow.tables.iceberg_manifests import (
     first_line,
     read_file,
 )
-from gnomon.shadow.tables.lake_source import EqualityDeletes
+from gnomon.shadow.tables.table_source import EqualityDeletes
 from gnomon.sources.types import FIELD_ID
 
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"

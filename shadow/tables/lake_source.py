@@ -2,18 +2,19 @@
 that it has deleted. Its metadata says so, and not its folder: nothing is listed."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
-from gnomon.shadow.errors import UsageError
-from gnomon.shadow.storage import ANY_TIME, FileInfo, is_absolute
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import SpecMismatch, UsageError
+from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable
 from gnomon.shadow.tables.partitions import exact_folders
+from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableVersion
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
 
@@ -29,37 +30,6 @@ NOT_READ = {
 }
 
 
-class LakeFile(NamedTuple):
-    """A live data file: its bytes, and its partition as folder names ("" where the table has no partition columns)."""
-
-    size: int
-    partition: str
-
-
-class TableVersion(NamedTuple):
-    """A version of a lake table. `version` is the number of a Delta version or the id of an Iceberg snapshot ("" of a
-    table without one). `metadata` is the path of Iceberg's metadata file, or a digest of the version's file in Delta's
-    log."""
-
-    uuid: str
-    version: str
-    metadata: str = ""
-
-
-class EqualityDeletes(NamedTuple):
-    """Deletes by values: `rows` has the values of some columns, by name; `files` are the paths of the data files whose
-    rows with these values are deleted. Nulls equal nulls. `location` is the file of the deletes."""
-
-    location: str
-    rows: pa.Table
-    files: frozenset[str]
-
-
-def no_equality_deletes() -> Sequence[EqualityDeletes]:
-    """What a table without them has."""
-    return ()
-
-
 class TableHistory(NamedTuple):
     """The versions that a table knows. `branches` has each line of history, oldest version first; a version to which
     the table was rolled back is there twice. The table's own line is MAIN. `expired` are versions whose metadata the
@@ -67,25 +37,6 @@ class TableHistory(NamedTuple):
 
     branches: Mapping[str, Sequence[TableVersion]]
     expired: Sequence[str]
-
-
-@dataclass(frozen=True)
-class LakeContent:
-    """What a lake table holds at a version. `name` is the one on record, `root` the folder
-    below which files have relative paths. `types` has its
-    partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
-    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values. `locations` has the
-    location of each file as the table's metadata writes it, where that is not its path below the root."""
-
-    version: TableVersion
-    name: str
-    root: str
-    files: Mapping[str, LakeFile]
-    types: Mapping[str, str]
-    columns: str
-    deleted: Callable[[], Mapping[str, BitMap64]]
-    equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
-    locations: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True)
@@ -138,19 +89,53 @@ class LakeSource:
         return {}
 
     @property
-    def elsewhere(self) -> list[str]:
-        """The files that do not lie below the root."""
-        return [path for path in self.content.files if is_absolute(path)]
+    def file_name(self) -> str:
+        return ""
 
-    def partition_of(self, path: str) -> str:
-        """The partition of a live file, by the table's metadata; "" for another file."""
+    @property
+    def folders_elsewhere(self) -> Sequence[str]:
+        """None: the table's metadata names each file, wherever it lies."""
+        return ()
+
+    @property
+    def recorded(self) -> Recorded:
+        return Recorded(version=self.content.version)
+
+    @property
+    def versions(self) -> "LakeSource":
+        return self
+
+    def partition_of(self, path: str, partitioned: bool = True) -> str:  # the metadata of the table has it
         file = self.content.files.get(path)
         return "" if file is None else file.partition
 
-    def list(self, root: str) -> list[FileInfo]:
+    def is_still_in(self, path: str, partition: str) -> bool:
+        return self.partition_of(path) == partition
+
+    def list(self, storage: Readable | None = None) -> tuple[Sequence[FileInfo], Sequence[FileInfo]]:
         """The live files, ordered by path. A table never gives the name of a data file to another one, so that no time
         is on record."""
-        return [FileInfo(path, file.size, ANY_TIME) for path, file in sorted(self.content.files.items())]
+        return [FileInfo(path, file.size, ANY_TIME) for path, file in sorted(self.content.files.items())], []
+
+    def check_follows(self, known: TableVersion) -> None:
+        """Raise SpecMismatch where the table is another one than the one with the version `known`, or is older and its
+        format numbers the versions."""
+        found = self.content.version
+        if found.uuid != known.uuid:
+            raise SpecMismatch(
+                "the table was replaced by another one of this name",
+                self.name,
+                action=Action.BUILD_FULL_OR_ELSEWHERE,
+                expected=f"the table with id {known.uuid}",
+                found=found.uuid,
+            )
+        if _format(self.name).is_before(found, known):
+            raise SpecMismatch(
+                "the index covers a newer version of the table",
+                self.name,
+                expected=f"version {known.version} or later",
+                found=found.version,
+            )
 
 
 def is_lake(source: str) -> bool:
@@ -174,6 +159,8 @@ class _Format(Protocol):
     def read_content(self, place: str, version: TableVersion | None) -> LakeContent: ...
 
     def newest_version(self, place: str, known: TableVersion) -> TableVersion: ...
+
+    def is_before(self, version: TableVersion, known: TableVersion) -> bool: ...
 
     def read_history(self, place: str, known: TableVersion) -> TableHistory: ...
 

@@ -22,7 +22,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.storage import Storage
-from gnomon.shadow.tables import LakeSource, partition_of
+from gnomon.shadow.tables import PlainFiles
 from gnomon.shadow.verify.report import Fault, Report
 
 Columns = Mapping[str, Mapping[str, str]]  # column: its types in source files, each with one file
@@ -100,14 +100,11 @@ def _source_files(view: View, segment: Segment) -> list[str]:
         if count > 1:
             faults.append(f"lists {path} {count} times")
     elsewhere: dict[tuple[str, str], list[str]] = {}
-    table = source_of(view.spec, view.snapshot.folders) if view.spec.table else None
-    if table is not None and isinstance(table.table, LakeSource):
+    source = PlainFiles() if view.spec.holds_values else source_of(view.spec, view.snapshot.folders).source
+    if source.versions is not None:
         return faults  # the table's metadata has the partition of a file, and not its path
-    for file in segment.source_files if table is None else segment.live.values():  # a table has only current folders
-        if table is not None:
-            partition = table.partition_of(file.path, bool(view.spec.partitions))
-        else:
-            partition = partition_of(file.path) if view.spec.partitions else ""
+    for file in segment.live.values():  # a catalog table has only current folders
+        partition = source.partition_of(file.path, bool(view.spec.partitions))
         if file.partition != partition:
             elsewhere.setdefault((partition, file.partition), []).append(file.path)
     for (partition, said), paths in elsewhere.items():

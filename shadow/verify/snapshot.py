@@ -36,7 +36,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.storage import Readable, Storage, join
-from gnomon.shadow.tables import LakeSource
+from gnomon.shadow.tables import Versions
 from gnomon.shadow.verify.append_checks import check_appends
 from gnomon.shadow.verify.external_table import plain_table
 from gnomon.shadow.verify.index_files import FAILURES, FolderProof
@@ -227,12 +227,12 @@ def _source_of(storage: Storage, view: View, report: Report) -> SourceRoot | Non
 def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Report) -> set[str]:
     """Compare the source's files with the covered ones. Changed and vanished files are faults, and returned. A lake
     table is compared at the version that the snapshot covers, with its deleted rows."""
-    if isinstance(root.table, LakeSource):
-        return _check_version(storage, root.table, view, report)
+    if root.source.versions is not None:
+        return _check_version(storage, root.source.versions, view, report)
     try:
         files, lake_table = root.listing()
         proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
-        difference = diff(files, view.segments, root.table, proofs)
+        difference = diff(files, view.segments, root.source, proofs)
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)
@@ -248,10 +248,10 @@ def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Repo
     return {info.path for info in difference.changed}.union(difference.vanished)
 
 
-def _check_version(storage: Storage, table: LakeSource, view: View, report: Report) -> set[str]:
+def _check_version(storage: Storage, table: Versions, view: View, report: Report) -> set[str]:
     """Compare the files and deleted rows of a lake table with the covered ones. Returns the files that differ."""
     try:
-        known, files = table.content, {info.path: info.size for info in table.list("")}
+        known = table.content
         deleted = masks_at(storage, view.spec, view.segments, known)
     except FAILURES as error:
         report.add(fault_of(error, view.spec.source))
@@ -262,12 +262,12 @@ def _check_version(storage: Storage, table: LakeSource, view: View, report: Repo
             mask.check(path, covered[path].rows)
     what = f"version {known.version.version} of the table"
     wrong: dict[str, str] = {}
-    for path in files.keys() - covered.keys():
+    for path in known.files.keys() - covered.keys():
         wrong[path] = f"live in {what}, and not covered"
-    for path in covered.keys() - files.keys():
+    for path in covered.keys() - known.files.keys():
         wrong[path] = f"covered, and not live in {what}"
     for path, file in covered.items():
-        if path in files and (files[path], table.partition_of(path)) != (file.size, file.partition):
+        if path in known.files and known.files[path] != (file.size, file.partition):
             wrong[path] = f"of other bytes or another partition in {what}"
     for path in deleted.keys() | masks.keys():
         if deleted.get(path) != masks.get(path):

@@ -163,7 +163,7 @@ def _spec(
     known = {f.name: KeyColumn(f.name, str(type_of_arrow(f.type)), source_type=source_type(f.type)) for f in fields}
     columns = [KeyColumn(name, "string", partition=True) if name in partitions else known[name] for name in keys]
     included = tuple(known[name] for name in include)
-    single = root.single_file is not None
+    single = bool(root.source.file_name)
     spec = IndexSpec(root.location, single, format, partitions, tuple(columns), included, buckets, flat)
     check_columns(spec)
     return spec

@@ -134,9 +134,9 @@ def test_what_is_not_there_is_said_as_on_local_disks(place: str) -> None:
 def test_one_object_is_a_source(place: str) -> None:
     storage_at(place).put_new("a b.parquet", [b"x"])
     root = source_root(f"{place}/a b.parquet")
-    assert (root.storage.root, root.single_file, root.location) == (place, "a b.parquet", f"{place}/a b.parquet")
+    assert (root.storage.root, root.source.file_name, root.location) == (place, "a b.parquet", f"{place}/a b.parquet")
     assert [info.size for info in root.list()] == [1]
-    assert source_root(place).single_file is None
+    assert source_root(place).source.file_name == ""
 
 
 def test_an_index_among_the_objects_of_its_source_is_refused(place: str) -> None:

@@ -192,3 +192,11 @@ def test_verify_finds_masks_that_are_not_the_tables(spark: SparkSession, tmp_pat
     commit(storage, other)
     report = verify(storage)
     assert any("other rows of it are deleted" in fault.what for fault in report.faults)
+
+
+def test_a_build_of_some_partitions_is_refused(tmp_path: Path) -> None:
+    """A snapshot records one version of the table: the files of other partitions would be missing without a word."""
+    table = next(table for table in TABLES if table.format == "delta")
+    with pytest.raises(UsageError, match="covers a version of a lake table as a whole"):
+        build_index(None, f"delta:{table.path}", str(tmp_path / "index"), BuildRequest(table.key, partitions=[]))
+    assert not (tmp_path / "index").exists()

@@ -61,7 +61,7 @@ def test_a_folder_lists_its_data_files_and_nothing_hidden(tmp_path: Path) -> Non
         (tmp_path / path).write_bytes(b"x")
     root = source_root(str(tmp_path))
     assert [file.path for file in root.list()] == ["a.parquet", "b.parquet"]
-    assert (root.single_file, root.location) == (None, str(tmp_path))
+    assert (root.source.file_name, root.location) == ("", str(tmp_path))
 
 
 def test_one_file_is_a_source_without_partition_columns(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_paths_below_the_root_and_whole_locations_open_the_files_they_name(tmp_p
             with pytest.raises(FileNotFoundError):
                 source.open(wrong)
     folders = {"dt=1": "dt=1", "dt=2": f"{tmp_path}/far away", "dt=3": f"memory://{tmp_path.name}/deep"}
-    listed = Table("db.t", folders, {"dt": "int"}, "").list(source.root)
+    listed, _ = Table("db.t", folders, {"dt": "int"}, "").list(source)
     assert {info.path for info in listed} == set(contents)
     for info in listed:
         with source.open(info.path, known=info) as file:

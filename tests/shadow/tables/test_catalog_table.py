@@ -13,7 +13,7 @@ from gnomon.shadow.tables.catalog_table import Table
 
 def source(root: Path, **folders: str) -> SourceRoot:
     named = {partition.replace("_", "="): folder for partition, folder in folders.items()}
-    return SourceRoot(source_storage(str(root)), table=Table("db.t", named, {"p": "int"}, "k string"))
+    return SourceRoot(source_storage(str(root)), Table("db.t", named, {"p": "int"}, "k string"))
 
 
 def put(path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_folder_of_a_partition_may_lie_in_that_of_another_and_other_folders_ma
         source(tmp_path, p_2="p=1/inner").list()
     # A root that lies below a partition's folder.
     above = SourceRoot(
-        source_storage(inner), table=Table("db.t", {"p=1": str(tmp_path / "p=1"), "p=2": "", "p=3": "deeper"}, {}, "")
+        source_storage(inner), Table("db.t", {"p=1": str(tmp_path / "p=1"), "p=2": "", "p=3": "deeper"}, {}, "")
     )
     assert [info.path for info in above.list()] == [f"{tmp_path}/p=1/a", "b", "deeper/c"]
 
@@ -61,13 +61,13 @@ def test_a_file_whose_folder_is_another_partitions_by_now_is_changed(tmp_path: P
         for info in before.list()
     ]
     segments = [Segment("s", (), tuple(files))]
-    assert diff(before.list(), segments, before.table).is_empty
-    found = diff(now.list(), segments, now.table)
+    assert diff(before.list(), segments, before.source).is_empty
+    found = diff(now.list(), segments, now.source)
     assert [info.path for info in found.changed] == ["one/a", "two/b"]
     assert found.dead == {"s": frozenset({0, 1})}
     put(tmp_path / "three/c")
     more = source(tmp_path, p_1="one", p_3="three")
-    found = diff(more.list(), segments, more.table)
+    found = diff(more.list(), segments, more.source)
     assert ([info.path for info in found.new], found.vanished) == (["three/c"], ("two/b",))
     some = within(more, found, segments, {"p=3"})
     assert ([info.path for info in some.new], some.vanished, some.dead) == (["three/c"], (), {"s": frozenset()})

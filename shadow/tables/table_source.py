@@ -1,0 +1,138 @@
+"""What an index needs of its source, whatever keeps it: a folder, one file, a table of Spark's catalog, a lake table.
+The code above this module asks these questions, and knows no format of tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from gnomon.shadow.storage import FileInfo, Readable
+
+
+class LakeFile(NamedTuple):
+    """A live data file: its bytes, and its partition as folder names ("" where the table has no partition columns)."""
+
+    size: int
+    partition: str
+
+
+class TableVersion(NamedTuple):
+    """A version of a lake table. `version` is the number of a Delta version or the id of an Iceberg snapshot ("" of a
+    table without one). `metadata` is the path of Iceberg's metadata file, or a digest of the version's file in Delta's
+    log."""
+
+    uuid: str
+    version: str
+    metadata: str = ""
+
+
+class EqualityDeletes(NamedTuple):
+    """Deletes by values: `rows` has the values of some columns, by name; `files` are the paths of the data files whose
+    rows with these values are deleted. Nulls equal nulls. `location` is the file of the deletes."""
+
+    location: str
+    rows: pa.Table
+    files: frozenset[str]
+
+
+def no_equality_deletes() -> Sequence[EqualityDeletes]:
+    """What a table without them has."""
+    return ()
+
+
+@dataclass(frozen=True)
+class LakeContent:
+    """What a lake table holds at a version. `name` is the one on record, `root` the folder
+    below which files have relative paths. `types` has its
+    partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
+    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values. `locations` has the
+    location of each file as the table's metadata writes it, where that is not its path below the root."""
+
+    version: TableVersion
+    name: str
+    root: str
+    files: Mapping[str, LakeFile]
+    types: Mapping[str, str]
+    columns: str
+    deleted: Callable[[], Mapping[str, BitMap64]]
+    equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
+    locations: Callable[[], Mapping[str, str]] = dict
+
+
+class Recorded(NamedTuple):
+    """What a snapshot records of its source: the folder of each partition of a catalog table, the version of a lake
+    table. Other sources have neither."""
+
+    folders: Mapping[str, str] | None = None
+    version: TableVersion | None = None
+
+
+class Versions(Protocol):
+    """A source whose own log has its versions, the live files of each, and the deleted rows."""
+
+    @property
+    def content(self) -> LakeContent:
+        """The source at its version, read once."""
+
+    def newest(self, known: TableVersion) -> TableVersion:
+        """The newest version, by one small read. `known` is the version on record."""
+
+    def check_follows(self, known: TableVersion) -> None:
+        """Raise SpecMismatch where an index that covers `known` cannot be brought to this version."""
+
+
+class TableSource(Protocol):
+    """The source of an index. Paths are relative to its root, or whole locations.
+
+    `name` is on record in the index, `source_name` is the name by which `build` accepts it; both are "" for folders and
+    files. `format` is "" where the files tell it. `file_name` is the one file of the source, "" for all other sources.
+    `columns` are the columns that it declares, as DDL without partition columns, None where the files declare them.
+    `types` are the partition columns with their types, in order, None where the folders tell them. `versions` is None
+    for a source without a log of its own, whose files are those that are listed."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source_name(self) -> str: ...
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def file_name(self) -> str: ...
+
+    @property
+    def options(self) -> Mapping[str, str]: ...
+
+    @property
+    def columns(self) -> str | None: ...
+
+    @property
+    def types(self) -> Mapping[str, str] | None: ...
+
+    @property
+    def folders_elsewhere(self) -> Sequence[str]:
+        """The folders of partitions that do not lie below the root."""
+
+    @property
+    def recorded(self) -> Recorded: ...
+
+    @property
+    def versions(self) -> Versions | None: ...
+
+    def now(self) -> Self:
+        """The source, with its metadata to be read again."""
+
+    def list(self, storage: Readable) -> tuple[Sequence[FileInfo], Sequence[FileInfo]]:
+        """The current data files, and the files among them that engines skip. SourceNotFound where the source is not
+        there."""
+
+    def partition_of(self, path: str, partitioned: bool) -> str:
+        """The partition of a file as folder names; "" for a file in none. `partitioned` says whether the index has
+        partition columns."""
+
+    def is_still_in(self, path: str, partition: str) -> bool:
+        """Whether a file that was indexed in this partition still belongs to it."""
