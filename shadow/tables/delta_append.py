@@ -45,6 +45,7 @@ RULES = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
+EXPIRY = "delta.setTransactionRetentionDuration"  # Spark's checkpoints drop transactions that are older
 NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
 
 
@@ -134,6 +135,8 @@ def _fields(table: DeltaTable, name: str) -> pa.Schema:
         refuse(f"its writers must know {', '.join(unknown)}", name)
     if (mode := metadata.configuration.get(f"{MAPPING}mode", "none")) != "none":
         refuse(f"it maps its columns to other names in files ({MAPPING}mode is {mode})", name)
+    if EXPIRY in metadata.configuration:
+        refuse(f"it forgets which appends it has, so that one could be committed twice ({EXPIRY} is set)", name)
     if rules := [key for key in metadata.configuration if key.startswith("delta.constraints.")]:
         refuse(f"it checks its rows, which is not done here ({', '.join(sorted(rules))})", name)
     fields = json.loads(table.schema().to_json())["fields"]
