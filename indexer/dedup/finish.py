@@ -17,6 +17,7 @@ from gnomon.shadow.commit import (
     Append,
     AppendLog,
     abandon,
+    is_abandoned,
     is_appended,
     mark_appended,
     move_files,
@@ -122,6 +123,12 @@ def _add_to_table(storage: Storage, source: Storage, append: Append, planned: Ta
             raise
         what = "a staged file is gone: perhaps the table's clean-up of old files removed it"
         _give_up(storage, source, append, planned, what, error.path)
+    if is_abandoned(storage, append):  # the table may have the number of a later append, and not this one
+        raise TableChanged(
+            f"another program gave up append {append.number} of batch {append.batch!r}",
+            planned.name,
+            action=Action.APPEND_BATCH_AGAIN,
+        )
     mark_appended(storage, append)
 
 

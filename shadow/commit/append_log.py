@@ -59,6 +59,7 @@ __all__ = [
     "abandon",
     "commit_append",
     "find_batch",
+    "is_abandoned",
     "is_appended",
     "mark_appended",
     "move_files",
@@ -285,6 +286,11 @@ def _move(source: Storage, file: AppendedFile) -> None:
 def is_appended(storage: Storage, append: Append) -> bool:
     """Whether an append's files have their names, and those of a lake table are in the table."""
     return any(_is_there(storage, mark_path(append, mark)) for mark in (APPENDED, DONE)) or _is_known(storage, append)
+
+
+def is_abandoned(storage: Storage, append: Append) -> bool:
+    """Whether a program ended an append by `abandon`."""
+    return _is_there(storage, mark_path(append, VOID))
 
 
 def _is_there(storage: Storage, path: str) -> bool:

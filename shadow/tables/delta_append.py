@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import StorageError, UsageError
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import probe, storage_at
 from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, store_options
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
@@ -45,12 +46,14 @@ RULES = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
+EXPIRY = "delta.setTransactionRetentionDuration"  # Spark's checkpoints drop transactions that are older
 NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
 
 
 def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
     """As `lake_append.append_target`."""
     name = f"delta:{place}"
+    _check_store(place)
     table = _open(place, name)
     found = list(table.metadata().partition_columns)
     if found != list(partitions):
@@ -74,6 +77,7 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     """As `lake_append.commit_to_table`. deltalake tries again where a commit without an effect on this one came first.
     Where another program committed the same transaction, or changed the schema, it raises, and all is read again."""
     name, root = planned.name, storage_at(place).root
+    _check_store(place)
     for _ in attempts(name):
         table = _open(place, name)
         if _last_number(table, place, planned.uuid, planned.writer) >= planned.number:
@@ -116,6 +120,15 @@ def _commit(table: DeltaTable, planned: TableCommit, files: Sequence[NewFile]) -
     )
 
 
+@cache
+def _check_store(place: str) -> None:
+    """UnsafeStore where a store lets a second writer replace a version of the log. Each place is asked once. A local
+    disk needs no check."""
+    storage = storage_at(place)
+    if storage.is_remote:
+        probe(storage)
+
+
 def _open(place: str, name: str) -> DeltaTable:
     with delta_errors(name):
         root = storage_at(place).root
@@ -134,6 +147,8 @@ def _fields(table: DeltaTable, name: str) -> pa.Schema:
         refuse(f"its writers must know {', '.join(unknown)}", name)
     if (mode := metadata.configuration.get(f"{MAPPING}mode", "none")) != "none":
         refuse(f"it maps its columns to other names in files ({MAPPING}mode is {mode})", name)
+    if EXPIRY in metadata.configuration:
+        refuse(f"it forgets which appends it has, so that one could be committed twice ({EXPIRY} is set)", name)
     if rules := [key for key in metadata.configuration if key.startswith("delta.constraints.")]:
         refuse(f"it checks its rows, which is not done here ({', '.join(sorted(rules))})", name)
     fields = json.loads(table.schema().to_json())["fields"]

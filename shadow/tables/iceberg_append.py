@@ -2,6 +2,7 @@
 the table. pyiceberg's own retries are off: they would add the files a second time after a race."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -124,8 +125,22 @@ def _commit(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> No
         transaction.set_properties({planned.writer: str(planned.number)})
         named = {"gnomon.append": f"{planned.writer}/{planned.number}"}
         with transaction.update_snapshot(snapshot_properties=named).fast_append() as append:
+            _keep_committed(table, append)
             for file in added:
                 append.append_data_file(file)
+
+
+def _keep_committed(table: Table, append: Any) -> None:
+    """Keep pyiceberg from removing the manifests of a failed commit, unless the table shows that it did fail. A client
+    that sends a commit again after a lost reply reports a conflict with its own first commit."""
+    remove = append._clean_all_uncommitted
+
+    def remove_unless_committed() -> None:
+        with suppress(Exception):  # a table that cannot be read now keeps the files: at worst, nothing needs them
+            if table.refresh().snapshot_by_id(append._snapshot_id) is None:
+                remove()
+
+    append._clean_all_uncommitted = remove_unless_committed
 
 
 def _line(error: Exception) -> str:

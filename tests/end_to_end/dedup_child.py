@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from gnomon.indexer import append_batches, append_new, build
 from gnomon.indexer.spark.progress import Step
@@ -21,13 +22,14 @@ from gnomon.indexer.spark.session import local_session
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.tables import delta_append, iceberg_append
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}
 LOAD, BATCH = r"_shadow/loads/\d+\.json$", "_shadow/batches/"
 
 
 class Place(NamedTuple):
-    """Before or after a call of the store whose (last) path matches."""
+    """Before or after a call of the store whose (last) path matches, or before or after a commit of a lake table."""
 
     call: str
     pattern: str
@@ -38,6 +40,8 @@ STEPS = {
     "staged": Place("put_new", LOAD),
     "committed": Place("put_new", LOAD, after=True),
     "between the moves": Place("move_new", "^[^_]", after=True),
+    "before the table's commit": Place("commit", ""),
+    "after the table's commit": Place("commit", "", after=True),
     "moved": Place("put_new", r"_shadow/loads/.*\.appended$"),
     "index files written": Place("put_new", "_shadow/segments/"),
     "before the snapshot": Place("put_new", "_shadow/snapshots/"),
@@ -48,14 +52,19 @@ STEPS = {
 }
 
 
+TABLE_STEPS = {"before the table's commit", "after the table's commit"}  # of Delta and Iceberg tables alone
+
+
 class Child:
     """Runs commands, and writes to `answers`."""
 
     def __init__(self, spark: SparkSession, answers: int) -> None:
         self.spark, self.answers = spark, answers
         self.stage, self.place, self.left = "", Place("", ""), 0
-        for call in {place.call for place in STEPS.values()}:
+        for call in {place.call for name, place in STEPS.items() if name not in TABLE_STEPS}:
             setattr(LocalStorage, call, self._watched(getattr(LocalStorage, call), call))
+        for module in (delta_append, iceberg_append):
+            setattr(module, "_commit", self._watched(module._commit, "commit"))  # noqa: B010  mypy: it is a function
 
     def say(self, **words: object) -> None:
         os.write(self.answers, f"{json.dumps(words)}\n".encode())
@@ -72,8 +81,14 @@ class Child:
         else:
             self.say(done=done)
 
-    def append(self, index: str, batch: str, batch_id: str, null_keys: str) -> dict[str, object]:
+    def append(
+        self, index: str, batch: str, batch_id: str, null_keys: str, columns: dict[str, str | None] | None = None
+    ) -> dict[str, object]:
+        """`columns` are those of the appended rows, each with the batch's column, or None for nulls."""
         rows = self.spark.read.parquet(batch)
+        if columns is not None:
+            taken = [F.col(of) if of is not None else F.lit(None).cast("string") for of in columns.values()]
+            rows = rows.select(*(one.alias(name) for one, name in zip(taken, columns, strict=True)))
         result = append_new(self.spark, index, rows, batch_id, progress=self._progress, null_keys=null_keys)
         return result.to_json()
 
@@ -101,8 +116,8 @@ class Child:
             self.say(stage=step.stage)
 
     def _watched(self, real: Callable[..., object], call: str) -> Callable[..., object]:
-        def watched(storage: LocalStorage, *arguments: Any, **named: Any) -> object:
-            path = arguments[1] if call == "move_new" else arguments[0]
+        def watched(storage: object, *arguments: Any, **named: Any) -> object:
+            path = arguments[1] if call == "move_new" else "" if call == "commit" else arguments[0]
             is_it = call == self.place.call and re.search(self.place.pattern, path) is not None
             if is_it and not self.place.after:
                 self._passed()

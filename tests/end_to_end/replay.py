@@ -1,88 +1,34 @@
-"""Deliveries of an invented crawl, and their replay: appends that are delivered twice, race, and are killed.
+"""The replay of deliveries (`replay_deliveries`): appends that are delivered twice, race, and are killed. Other
+programs change a lake table meanwhile (`replay_targets`).
 
 Plain Python has the expected source: the delivered rows of each key. Where null keys are kept, each batch appends its
-own, so that a second append of a batch is noticed.
+own, so that a second append of a batch is noticed. A key that another program deleted may only be there again if a
+batch with it ended after the deletion, and must be if such a batch began after it.
 """
 
-import datetime as dt
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
-from tests.end_to_end.dedup_child import STEPS
 from tests.end_to_end.killable import Answer, How, Kill, Killable
+from tests.end_to_end.replay_deliveries import HOURS, Delivery, day, foreign_url, make_deliveries, make_schedule
+from tests.end_to_end.replay_targets import Key, Row, Target
 
-HOURS = 24  # deliveries per day
 KEYS = ["url", "n"]
-FIRST_DAY = dt.date(2026, 3, 2)
-SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64()), ("payload", pa.string()), ("dt", pa.string())])
 FETCHED = 300  # keys whose rows are fetched at the end
-
-Key = tuple[str | None, int | None]
-Row = tuple[str | None, int | None, str, str]
-
-
-@dataclass(frozen=True)
-class Delivery:
-    name: str
-    folder: Path
-    rows: list[Row]
-
-
-def day(hour: int) -> str:
-    return str(FIRST_DAY + dt.timedelta(days=hour // HOURS))
-
-
-def make_deliveries(random: Random, folder: Path, count: int, rows_each: int) -> list[Delivery]:
-    """Make one delivery per hour: new keys, some of other days; keys of earlier hours; keys that come twice; nulls."""
-    deliveries: list[Delivery] = []
-    for hour in range(count):
-        rows: list[Row] = []
-        for i in range(random.randint(rows_each // 2, rows_each)):
-            kind, payload, when = random.random(), f"{hour}:{i}", day(hour)
-            if kind < 0.15 and deliveries:
-                url, n, _, before = random.choice(random.choice(deliveries).rows)
-                rows.append((url, n, payload, before if random.random() < 0.7 else when))
-            elif kind < 0.23 and rows:
-                url, n, _, before = random.choice(rows)
-                rows.append((url, n, payload, before if random.random() < 0.7 else day(hour + HOURS)))
-            elif kind < 0.27:
-                url = random.choice([None, f"https://é/{hour % 5}"])
-                rows.append((url, random.choice([None, hour % 7]), payload, when))
-            else:
-                late = random.choice([0] * 9 + [-1])  # a row of the previous day
-                rows.append((f"https://é/{hour}/{i}", i % 3, payload, day(max(0, hour + late * HOURS))))
-        random.shuffle(rows)
-        delivery = Delivery(f"hour {hour:03d}", folder / f"{hour:03d}", rows)
-        delivery.folder.mkdir(parents=True)
-        cut = random.randrange(len(rows))
-        for number, part in enumerate((rows[:cut], rows[cut:])):
-            columns = [list(column) for column in zip(*part, strict=True)] or [[] for _ in SCHEMA]
-            pq.write_table(pa.table(columns, schema=SCHEMA), delivery.folder / f"part-{number}.parquet")
-        deliveries.append(delivery)
-    return deliveries
-
-
-def make_schedule(random: Random, deliveries: list[Delivery]) -> list[tuple[Delivery, str]]:
-    """Deliveries and the ids of their batches, in the order in which they come: some late, some again under the same
-    id, some again under another."""
-    coming: list[tuple[float, Delivery, str]] = []
-    for hour, delivery in enumerate(deliveries):
-        coming.append((hour + (random.uniform(0, 6) if random.random() < 0.2 else 0), delivery, delivery.name))
-        for name, share in ((delivery.name, 0.1), (f"{delivery.name}, again", 0.08)):
-            if random.random() < share:
-                coming.append((hour + random.uniform(0, 30), delivery, name))
-    return [(delivery, name) for _, delivery, name in sorted(coming, key=lambda one: one[0])]
+# The errors of an append to a table that changed: nothing of it was appended, and it runs again. The second one comes
+# of a batch whose columns were those of the table before.
+GIVEN_UP, OTHER_COLUMNS = "none of its", "its columns are not the source's"
 
 
 @dataclass
@@ -97,6 +43,9 @@ class Figures:
     starts: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     hows: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
+    given_up: int = 0
+    other_columns: int = 0
     rows_delivered: int = 0
     rows_in_source: int = 0
     duplicates_let_in: int = 0
@@ -107,46 +56,46 @@ class Figures:
     def report(self) -> str:
         hit = "".join(f"\n    {count:3d} {where}" for where, count in self.kills.most_common())
         how = ", ".join(f"{count} of {what}" for what, count in self.hows.most_common())
+        changes = ", ".join(f"{count} {what}" for what, count in self.changes.most_common()) or "none"
         return (
             f"replay of seed {self.seed}: {self.batches} batches, {self.runs} runs of them, {self.races} races, "
             f"{self.builds} builds, {self.kills.total()} kills ({how}), {self.starts} processes\n  killed at{hit}\n"
+            f"  changes by other programs: {changes}; appends given up {self.given_up}, run again with other columns "
+            f"{self.other_columns}\n"
             f"  rows delivered {self.rows_delivered:,}, in the source {self.rows_in_source:,}; duplicates let in "
             f"{self.duplicates_let_in}, rows lost {self.rows_lost}; {self.seconds:.0f} s"
             + "".join(f"\n  FAULT {fault}" for fault in self.faults)
         )
 
 
-class Readers:
-    """A reader of the source. Each look reads the new files; no file may change."""
+class Ledger:
+    """What happened when, by a counter: when each batch first began and ended, and the last deletion of each key."""
 
-    def __init__(self, source: Path, null_keys: str) -> None:
-        self.source, self.null_keys = source, null_keys
-        self.files: dict[str, tuple[int, int]] = {}
-        self.rows: list[Row] = []
+    def __init__(self) -> None:
+        self._clock = count(1)
+        self.begun: dict[str, int] = {}
+        self.ended: dict[str, int] = {}
+        self.deleted: dict[Key, tuple[int, int]] = {}
 
-    def look(self) -> Iterator[str]:
-        """Read the new files, and yield the faults."""
-        seen = {str(path.relative_to(self.source)): path for path in self.source.rglob("*.parquet")}
-        seen = {name: path for name, path in seen.items() if "/_" not in f"/{name}"}
-        yield from (f"{name} is gone" for name in self.files.keys() - seen.keys())
-        for name, path in sorted(seen.items()):
-            status = path.stat()
-            fingerprint = status.st_size, status.st_mtime_ns
-            if name in self.files:
-                if self.files[name] != fingerprint:
-                    yield f"{name} was changed"
-                continue
-            self.files[name] = fingerprint
-            try:
-                table = pq.ParquetFile(path).read()
-            except (pa.ArrowException, OSError) as error:
-                yield f"{name} cannot be read: {error}"
-                continue
-            value = path.parent.name.removeprefix("dt=")
-            self.rows += zip(*[column.to_pylist() for column in table.columns], [value] * len(table), strict=True)
-        keys = Counter(row[:2] for row in self.rows if self.null_keys == "dedup" or None not in row[:2])
-        if twice := [key for key, count in keys.items() if count > 1]:
-            yield f"{len(twice)} keys are there twice, {twice[0]} among them"
+    def begin(self, name: str) -> None:
+        self.begun.setdefault(name, next(self._clock))
+
+    def end(self, name: str) -> None:
+        self.ended.setdefault(name, next(self._clock))
+
+    def delete(self, keys: Sequence[Key], delete: Callable[[Sequence[Key]], None]) -> None:
+        begin = next(self._clock)
+        delete(keys)
+        self.deleted |= dict.fromkeys(keys, (begin, next(self._clock)))
+
+    def expects(self, key: Key, names: Iterable[str]) -> bool | None:
+        """Whether a key of some batches, of which all ended, must be there; None where it may."""
+        if key not in self.deleted:
+            return True
+        begin, end = self.deleted[key]
+        if any(self.begun[name] > end for name in names):
+            return True
+        return None if any(self.ended[name] > begin for name in names) else False
 
 
 class Replay:
@@ -154,6 +103,7 @@ class Replay:
 
     def __init__(
         self,
+        target: Target,
         folder: Path,
         seed: int,
         deliveries: int,
@@ -165,7 +115,7 @@ class Replay:
         """`tell` is called with each fault when it is found, and with the progress."""
         self.null_keys, self.tell = null_keys, tell
         self.random, self.figures, self.kills = Random(seed), Figures(seed), kills
-        self.source, self.index = folder / "source", folder / "index"
+        self.target, self.index = target, folder / "index"
         self.deliveries = make_deliveries(self.random, folder / "deliveries", deliveries, rows_each)
         self.schedule = make_schedule(self.random, self.deliveries[1:])
         self.figures.batches = len(self.schedule)
@@ -173,7 +123,9 @@ class Replay:
         self.begun: Counter[str] = Counter()
         self.named: dict[str, Delivery] = {}
         self.append_seconds = 4.0
-        self.readers = Readers(self.source, null_keys)
+        self.ledger = Ledger()
+        self.columns: dict[str, dict[str, str | None]] = {}  # of a batch, when it first came
+        self.foreign = count()
         self._write_first()
 
     def _write_first(self) -> None:
@@ -182,22 +134,17 @@ class Replay:
         for row in self.deliveries[0].rows:
             if None not in row[:2]:
                 first.setdefault(row[:2], row)
-        folders: dict[str, list[Row]] = defaultdict(list)
-        self.first = list(first.values())
-        for row in self.first:
-            folders[row[3]].append(row)
-        for when, rows in folders.items():
-            (self.source / f"dt={when}").mkdir(parents=True)
-            columns = [list(column) for column in zip(*rows, strict=True)][:3]
-            pq.write_table(
-                pa.table(columns, schema=pa.schema(list(SCHEMA)[:3])), self.source / f"dt={when}/first.parquet"
-            )
+        self.named["first"] = Delivery("first", Path(), list(first.values()))
+        self.ledger.begin("first")
+        self.target.write_first(self.named["first"].rows)
+        self.ledger.end("first")
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def run(self, workers: list[Killable]) -> None:
         """Append the whole schedule with the workers. Sometimes two of them run at once, and each night a build."""
-        self._do(workers[0], "build", str(self.source), str(self.index), KEYS)
+        self._do(workers[0], "build", self.target.name, str(self.index), KEYS)
+        self._fault(self._look())
         waiting, done, nights = list(self.schedule), 0, 0
         while waiting or self.figures.kills.total() < self.kills:
             self.random.shuffle(workers)
@@ -210,29 +157,81 @@ class Replay:
             if is_night:
                 nights += 1
                 self.tell(f"night {nights}: {done} batches, {self.figures.kills.total()} kills, {len(waiting)} to come")
-            killed = self._round(workers, jobs, is_night, len(waiting))
-            done += len(jobs) - len(killed)
-            for job in killed:  # at once, or after others
+            left = self._round(workers, jobs, is_night, len(waiting))
+            done += len(jobs) - len(left)
+            for job in left:  # at once, or after others
                 waiting.insert(0 if self.random.random() < 0.6 else self.random.randrange(5), job)
-            self._fault(self.readers.look())
-        self._do(workers[0], "build", str(self.source), str(self.index), KEYS)
+            if self.random.random() < (0.6 if left else 0.25):
+                self._change(is_quiet=True)()
+            self._fault(self._look())
+        self._do(workers[0], "build", self.target.name, str(self.index), KEYS)
 
     def _round(
         self, workers: list[Killable], jobs: list[tuple[Delivery, str]], is_night: bool, left: int
     ) -> list[tuple[Delivery, str]]:
-        """Run some appends at once, with a build at night. Returns the killed ones."""
+        """Run some appends at once, with a build at night and a change by another program. Returns those to run
+        again."""
+        for delivery, name in jobs:
+            self.named[name] = delivery
+            self.columns.setdefault(name, self.target.columns)
         plans = [(worker, self._kill(worker, left), job) for worker, job in zip(workers, jobs, strict=False)]
         self.figures.races += len(plans) > 1
-        with ThreadPoolExecutor(3) as pool:
+        with ThreadPoolExecutor(4) as pool:
+            change = pool.submit(self._change(is_quiet=False)) if self.random.random() < 0.3 else None
             appends = [pool.submit(self._append, worker, job, kill) for worker, kill, job in plans]
             if is_night:
                 spare = workers[len(plans)]
                 kill = self._kill(spare, left)
-                night = pool.submit(self._do, spare, "build", str(self.source), str(self.index), KEYS, kill=kill)
+                night = pool.submit(self._do, spare, "build", self.target.name, str(self.index), KEYS, kill=kill)
                 night.result()
                 self._do(spare, "compact", str(self.index))
             answers = [append.result() for append in appends]
-        return [job for job, answer in zip(jobs, answers, strict=True) if answer.killed]
+            if change is not None:
+                change.result()
+        return [job for job, answer in zip(jobs, answers, strict=True) if answer.killed or self._is_again(answer)]
+
+    def _change(self, is_quiet: bool) -> Callable[[], None]:
+        """A change by another program. A quiet one needs that no append runs, though killed ones may be unfinished."""
+        target, changes = self.target, dict[str, Callable[[], object]]()
+        if target.changes:
+            changes = {"append": self._foreign_append(), "delete": self._foreign_delete()} | dict(target.changes)
+            changes |= target.quiet_changes if is_quiet else {}
+        name = self.random.choice([*changes] or [""])
+        pause = 0 if is_quiet else self.random.uniform(0, self.append_seconds)
+
+        def change() -> None:
+            if not name:
+                return
+            time.sleep(pause)
+            try:
+                changes[name]()
+            except Exception as error:  # noqa: BLE001  any error is a fault
+                self._fault([f"{name}: {type(error).__name__}: {error}"])
+            self.figures.changes[name] += 1
+
+        return change
+
+    def _foreign_append(self) -> Callable[[], None]:
+        """An append by another program of a key that no batch had until now. Later ones may have it."""
+        begun = {row[:2] for delivery in self.named.values() for row in delivery.rows}
+        url = next(url for url in map(foreign_url, self.foreign) if (url, 0) not in begun)
+        delivery = Delivery(url, Path(), [(url, 0, "foreign", day(0))])
+
+        def append() -> None:
+            self.named[delivery.name] = delivery
+            self.ledger.begin(delivery.name)
+            self.target.append(delivery.rows)
+            self.ledger.end(delivery.name)
+
+        return append
+
+    def _foreign_delete(self) -> Callable[[], None]:
+        keys = [row[:2] for row in self.target.rows if None not in row[:2]]
+        return partial(self.ledger.delete, self.random.sample(keys, min(3, len(keys))), self.target.delete)
+
+    def _is_again(self, answer: Answer) -> bool:
+        """Whether an append to a table did nothing because the table changed."""
+        return bool(self.target.changes) and (GIVEN_UP in answer.error or OTHER_COLUMNS in answer.error)
 
     def _kill(self, worker: Killable, left: int) -> Kill | None:
         """The time at which to kill the worker's next command, if at all."""
@@ -243,18 +242,22 @@ class Replay:
             worker.how = self.random.choice([How.ALL, How.DRIVER])
         kind = self.random.random()
         if kind < 0.45:
-            return Kill(step=self.random.choice(list(STEPS)), count=self.random.choice([1, 1, 2]))
+            return Kill(step=self.random.choice(self.target.steps), count=self.random.choice([1, 1, 2]))
         if kind < 0.65:
-            return Kill(staged_in=self.source / "_gnomon", seconds=self.random.uniform(0, 0.05))
+            return Kill(staged_in=self.target.staging, seconds=self.random.uniform(0, 0.05))
         return Kill(seconds=self.random.uniform(0, self.append_seconds))
 
     def _append(self, worker: Killable, job: tuple[Delivery, str], kill: Kill | None) -> Answer:
         delivery, name = job
         self.begun[name] += 1
-        self.named[name] = delivery
-        answer = self._do(worker, "append", str(self.index), str(delivery.folder), name, self.null_keys, kill=kill)
+        self.ledger.begin(name)
+        words = (str(self.index), str(delivery.folder), name, self.null_keys, self.columns[name])
+        answer = self._do(worker, "append", *words, kill=kill)
         self.figures.runs += 1
+        if OTHER_COLUMNS in answer.error:
+            self.columns[name] = self.target.columns
         if answer.done:
+            self.ledger.end(name)
             self.append_seconds = 0.7 * self.append_seconds + 0.3 * answer.done["seconds"]
             self._fault(self._wrong(answer.done, delivery, name))
         return answer
@@ -276,9 +279,19 @@ class Replay:
         if answer.killed:
             self.figures.kills[f"{answer.killed}{'' if what == 'append' else f' of a {what}'}"] += 1
             self.figures.hows[worker.how.value] += 1
-        if answer.error:
+        if answer.error and self._is_again(answer):
+            self.figures.given_up += GIVEN_UP in answer.error
+            self.figures.other_columns += OTHER_COLUMNS in answer.error
+        elif answer.error:
             self._fault([f"{what} {words[-2:]}: {answer.error}"])
         return answer
+
+    def _look(self) -> Iterator[str]:
+        """Read the source, and yield the faults."""
+        yield from self.target.look()
+        keys = Counter(row[:2] for row in self.target.rows if not self._is_kept(row))
+        if twice := [key for key, found in keys.items() if found > 1]:
+            yield f"{len(twice)} keys are there twice, {twice[0]} among them"
 
     def _fault(self, faults: Iterable[str]) -> None:
         for fault in faults:
@@ -290,19 +303,24 @@ class Replay:
     def check(self) -> Figures:
         """Compare the source with the deliveries."""
         figures = self.figures
-        self._fault(self.readers.look())
+        self._fault(self._look())
         delivered: dict[Key, set[Row]] = defaultdict(set)
+        names: dict[Key, set[str]] = defaultdict(set)
         kept: Counter[Row] = Counter()  # rows with null keys, of which each counts
-        for row in (*self.first, *(row for delivery in self.named.values() for row in delivery.rows)):
+        for name, row in ((name, row) for name, delivery in self.named.items() for row in delivery.rows):
             delivered[row[:2]].add(row)
+            names[row[:2]].add(name)
             kept[row] += self._is_kept(row)
-        rows = self.readers.rows
+        rows = self.target.rows
         there = Counter(row[:2] for row in rows if not self._is_kept(row))
         there_kept = Counter(row for row in rows if self._is_kept(row))
         figures.rows_in_source = len(rows)
         figures.duplicates_let_in = there.total() - len(there) + (there_kept - kept).total()
+        expected = {key: self.ledger.expects(key, names[key]) for key in delivered if not self._is_kept(key)}
         figures.rows_lost = (kept - there_kept).total()
-        figures.rows_lost += sum(key not in there and not self._is_kept(key) for key in delivered)
+        figures.rows_lost += sum(key not in there for key, must in expected.items() if must)
+        if back := [key for key, must in expected.items() if must is False and key in there]:
+            self._fault([f"{len(back)} deleted keys came back, {back[0]} among them"])
         if odd := [row for row in rows if row not in delivered.get(row[:2], ())]:
             self._fault([f"{len(odd)} rows that nobody delivered, {odd[0]} among them"])
         self._fault(self._wrong_in_index(delivered))
@@ -313,13 +331,18 @@ class Replay:
 
     def _wrong_in_index(self, delivered: dict[Key, set[Row]]) -> Iterator[str]:
         index = open_index(str(self.index))
-        if missing := [key for key in delivered if not index.contains(key)]:
-            yield f"{len(missing)} keys are not in the index, {missing[0]} among them"
+        rows: dict[Key, list[Row]] = defaultdict(list)
+        for row in self.target.rows:
+            rows[row[:2]].append(row)
+        if wrong := [key for key in delivered if index.contains(key) != (key in rows)]:
+            yield f"{len(wrong)} keys are in the source or in the index alone, {wrong[0]} among them"
+        columns = [name for name, of in self.target.columns.items() if of is not None]
         once = [key for key in delivered if not self._is_kept(key)]
-        for key in self.random.sample(once, min(FETCHED, len(once))):
-            found = [tuple(row[name] for name in SCHEMA.names) for row in index.fetch(key)]
-            if len(found) != 1 or found[0] not in delivered[key]:
-                yield f"{key} fetches {found}"
+        sample = self.random.sample(once, min(FETCHED, len(once)))
+        for key, answer in zip(sample, index.fetch_many(sample), strict=True):
+            found = [tuple(row[name] for name in columns) for row in answer]
+            if found != rows[key]:
+                yield f"{key} fetches {found}, the source has {rows[key]}"
         if not index.coverage().is_empty:
             yield "files of the source are not indexed"
         yield from (f"verify: {fault}" for fault in verify(storage_at(str(self.index))).faults)

@@ -1,19 +1,31 @@
-"""Delta and Iceberg tables on S3: built, followed and read with the settings of the environment."""
+"""Delta and Iceberg tables on S3: built, followed, read and appended to with the settings of the environment."""
 
-import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.utils.config import Config
+from deltalake.exceptions import CommitFailedError
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+from pyiceberg.exceptions import CommitFailedException
+from pyspark.sql import SparkSession
 
+from gnomon.indexer import append_new, build
 from gnomon.indexer.build import BuildRequest
 from gnomon.indexer.build.job import build_index
 from gnomon.shadow import open_index
+from gnomon.shadow.errors import UnsafeStore
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, delta_append, iceberg_append
 from gnomon.shadow.verify.snapshot import verify
+from tests.indexer.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
+from tests.indexer.dedup.lake_tables import rows as lake_rows
+from tests.indexer.dedup.test_append_lake import LIVE, batch, check, die_after
+from tests.stores.process import Store
+from tests.stores.s3 import moto_server
 
 pytestmark = pytest.mark.store
 
@@ -31,7 +43,7 @@ def follow(name: str, index: str, expected: range) -> None:
 
 
 def test_a_delta_table_on_s3(s3_root: str) -> None:
-    options = {"allow_http": "true", "conditional_put": "etag"}
+    options = {"allow_http": "true"}
     table, index = f"{s3_root}/orders", f"{s3_root}/orders_index"
     write_deltalake(table, rows(0, 40), partition_by=["day"], storage_options=options)
     follow(f"delta:{table}", index, range(40))
@@ -44,26 +56,96 @@ def test_a_delta_table_on_s3(s3_root: str) -> None:
 
 
 def test_an_iceberg_table_on_s3(s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"{s3_root}/warehouse",
-        "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
-        "s3.region": "us-east-1",
-        "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
-        "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
-    }
-    for name, value in properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__SHOP__{name.upper().replace('.', '__').replace('-', '_')}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read when pyiceberg is imported
-    catalog = SqlCatalog("shop", **properties)
+    catalog = here(tmp_path, monkeypatch, f"{s3_root}/warehouse")
     catalog.create_namespace("ns")
     table = catalog.create_table("ns.orders", rows(0, 1).schema)
     table.append(rows(0, 40))
     index = f"{s3_root}/orders_index"
-    follow("iceberg:shop.ns.orders", index, range(40))
+    follow("iceberg:here.ns.orders", index, range(40))
     table.append(rows(40, 50))
     table.delete("id < 10")
     assert open_index(index, newest=True).contains(45)
-    follow("iceberg:shop.ns.orders", index, range(10, 50))
+    follow("iceberg:here.ns.orders", index, range(10, 50))
     follow(f"iceberg:{catalog.load_table('ns.orders').metadata_location}", f"{s3_root}/other_index", range(10, 50))
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    s3: Store,
+    s3_root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Lake:
+    """A table on S3, which Spark's workers reach, too."""
+    for name, value in s3.variables.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    if request.param == "delta":
+        return DeltaLake(s3_root)
+    return IcebergLake(tmp_path, monkeypatch, store=f"{s3_root}/warehouse")
+
+
+@pytest.mark.parametrize("step", ["commit_append", "move_files", "commit_to_table"])
+def test_an_append_to_a_table_on_s3_that_died_is_finished_once(
+    spark: SparkSession, lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    index = f"{s3_root}/index"
+    build(spark, lake.name, index, ["id"], buckets=2)
+    die_after(step, monkeypatch, spark, index)
+    lake.append(lake_rows(100, 102))
+    assert append_new(spark, index, batch(spark, 30, 60), "nightly").appended == 20
+    check(lake, index, [*LIVE, 100, 101])
+    assert len(lake.appends()) == 1
+
+
+def test_of_two_commits_of_an_append_on_s3_at_once_the_store_refuses_one(
+    spark: SparkSession, lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both programs have read the table before either commits."""
+    index, outcomes = f"{s3_root}/index", list[str]()
+    build(spark, lake.name, index, ["id"], buckets=2)
+    die_after("move_files", monkeypatch, spark, index)
+    module: Any = delta_append if isinstance(lake, DeltaLake) else iceberg_append
+    real, barrier, first = module._commit, threading.Barrier(2, timeout=120), threading.local()
+
+    def together(*arguments: object) -> None:
+        if not getattr(first, "is_done", False):
+            first.is_done = True
+            barrier.wait()
+        try:
+            real(*arguments)
+        except (CommitFailedError, CommitFailedException):
+            outcomes.append("refused")
+            raise
+        outcomes.append("committed")
+
+    monkeypatch.setattr(module, "_commit", together)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(append_new, spark, index, batch(spark, 30, 60), "nightly") for _ in range(2)]
+        assert {run.result().appended for run in runs} <= {0, 20}
+    assert sorted(outcomes) == ["committed", "refused"]
+    check(lake, index, LIVE)
+    assert len(lake.appends()) == 1
+
+
+def test_an_append_to_a_delta_table_on_a_store_that_overwrites_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ignores the condition of a create-only put, as old stores do."""
+    answer = DomainDispatcherApplication.__call__
+
+    def careless(self: Any, environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return answer(self, environ, start_response)
+
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", careless)
+    with moto_server() as store:
+        lake = DeltaLake(store.place(tmp_path, monkeypatch))
+        before = lake.table().version()
+        with pytest.raises(UnsafeStore, match=r"table: of three create-only writes .* honours the condition"):
+            append_target(lake.name, {})
+        planned = TableCommit(lake.name, str(lake.table().metadata().id), "gnomon.test", 1, ("",))
+        with pytest.raises(UnsafeStore, match="of three create-only writes"):
+            commit_to_table(planned, [])
+        assert lake.table().version() == before

@@ -21,17 +21,24 @@ KEY, SECRET = "gnomon", "gnomon-tests"
 @contextmanager
 def s3_server(folder: Path) -> Iterator[Store]:
     """A server with one bucket."""
-    port = free_port()
     program = _gateway()
-    start = _run_gateway(program, folder, port) if program else _run_moto(port)
-    with start:
-        variables = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }
-        yield Store(f"s3://{BUCKET}", variables)
+    if program is None:
+        with moto_server() as store:
+            yield store
+        return
+    port = free_port()
+    with _run_gateway(program, folder, port):
+        yield _store(port)
+
+
+def _store(port: int) -> Store:
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+    }
+    return Store(f"s3://{BUCKET}", variables)
 
 
 def _gateway() -> Path | None:
@@ -62,15 +69,17 @@ def _run_gateway(program: Path, folder: Path, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def _run_moto(port: int) -> Iterator[None]:
+def moto_server() -> Iterator[Store]:
+    """Moto's server, in a thread of this process, with one bucket."""
     from moto.server import ThreadedMotoServer
 
+    port = free_port()
     moto = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     moto.start()
     try:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
         request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request")
         urllib.request.urlopen(request, timeout=30).close()
-        yield
+        yield _store(port)
     finally:
         moto.stop()

@@ -1,6 +1,7 @@
 """Small Delta and Iceberg tables for tests of appends, changed and read by the tables' own libraries."""
 
 import datetime as dt
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,17 +61,26 @@ class Lake(Protocol):
 
 
 class DeltaLake:
-    def __init__(self, root: Path, partition_by: list[str] | None = None, configuration: Any = None) -> None:
-        self.root, self.name = str(root / "table"), f"delta:{root}/table"
-        write_deltalake(self.root, rows(0, 40), partition_by=partition_by, configuration=configuration)
+    """A table below a folder, or below a URL of S3."""
+
+    def __init__(self, root: Path | str, partition_by: list[str] | None = None, configuration: Any = None) -> None:
+        self.root, self.name = f"{root}/table", f"delta:{root}/table"
+        self.options = {"allow_http": "true"} if isinstance(root, str) else None
+        write_deltalake(
+            self.root,
+            rows(0, 40),
+            partition_by=partition_by,
+            configuration=configuration,
+            storage_options=self.options,
+        )
         self.delete(7)
         self.delete(8)
 
     def table(self) -> DeltaTable:
-        return DeltaTable(self.root)
+        return DeltaTable(self.root, storage_options=self.options)
 
     def append(self, table: pa.Table) -> None:
-        write_deltalake(self.root, table, mode="append")
+        write_deltalake(self.table(), table, mode="append")
 
     def delete(self, number: int) -> None:
         self.table().delete(f"id = {number}")
@@ -80,7 +90,7 @@ class DeltaLake:
 
     def retype(self) -> None:
         changed = rows(0, 0).drop_columns("info").append_column("info", pa.array([], pa.string()))
-        write_deltalake(self.root, changed, mode="overwrite", schema_mode="overwrite")
+        write_deltalake(self.table(), changed, mode="overwrite", schema_mode="overwrite")
 
     def widen(self) -> None:
         self.table().alter.add_columns([Field("added", PrimitiveType("string"), nullable=True)])
@@ -96,19 +106,40 @@ class DeltaLake:
         return [one["gnomon.append"] for one in self.table().history() if "gnomon.append" in one]
 
 
+def here(root: Path, monkeypatch: pytest.MonkeyPatch, store: str = "") -> Catalog:
+    """The catalog `here` of a test, which the environment leads to. Its tables lie below `root`, or below the URL of a
+    place on S3."""
+    (root / "warehouse").mkdir()
+    properties = {
+        "TYPE": "sql",
+        "URI": f"sqlite:///{root}/catalog.db",
+        "WAREHOUSE": store or f"file://{root}/warehouse",
+    }
+    if store:
+        properties |= {
+            "S3__ENDPOINT": os.environ["AWS_ENDPOINT_URL"],
+            "S3__REGION": os.environ["AWS_REGION"],
+            "S3__ACCESS_KEY_ID": os.environ["AWS_ACCESS_KEY_ID"],
+            "S3__SECRET_ACCESS_KEY": os.environ["AWS_SECRET_ACCESS_KEY"],
+        }
+    for name, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+    return load_catalog("here")
+
+
 class IcebergLake:
-    """`spec` maps columns to transforms."""
+    """`spec` maps columns to transforms. The table's files lie below `root`, or below `store`, the URL of a place on
+    S3."""
 
     def __init__(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, spec: Mapping[str, Transform[Any, Any]] | None = None
+        self,
+        root: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        spec: Mapping[str, Transform[Any, Any]] | None = None,
+        store: str = "",
     ) -> None:
-        (root / "warehouse").mkdir()
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__TYPE", "sql")
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__URI", f"sqlite:///{root}/catalog.db")
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__WAREHOUSE", f"file://{root}/warehouse")
-        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
-        self.name = "iceberg:here.db.t"
-        self.catalog: Catalog = load_catalog("here")
+        self.name, self.catalog = "iceberg:here.db.t", here(root, monkeypatch, store)
         self.catalog.create_namespace("db")
         made = self.catalog.create_table("db.t", ROWS)
         with made.update_spec() as update:

@@ -133,6 +133,10 @@ def test_an_append_that_died_is_finished_once(
     assert not (Path(storage_of(lake)) / "_gnomon").exists()
 
 
+def name_of(location: str) -> str:
+    return location.rpartition("/")[2]
+
+
 def storage_of(lake: Lake) -> str:
     assert isinstance(lake, (DeltaLake, IcebergLake))
     return lake.root
@@ -215,7 +219,7 @@ def test_files_that_a_clean_up_removed_before_the_commit_are_noticed(
     spark: SparkSession, lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     die_after(step, monkeypatch, spark, index)
-    live = {Path(path.removeprefix("file://")).name for path in lake.files()}
+    live = {name_of(path) for path in lake.files()}
     for path in Path(storage_of(lake)).rglob("*.parquet"):
         if path.name not in live:
             path.unlink()
@@ -223,6 +227,35 @@ def test_files_that_a_clean_up_removed_before_the_commit_are_noticed(
         append_new(spark, index, batch(spark, 0, 1), "another")
     assert append_new(spark, index, batch(spark, 30, 60), "nightly").appended == 20
     check(lake, index, LIVE)
+
+
+def test_an_append_that_another_program_gave_up_is_not_taken_for_done(
+    spark: SparkSession, lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program pauses before its commit. Another one finds the files gone, gives the append up and commits the next
+    one, whose number is higher."""
+    module, paused = module_of(lake), list[int]()
+    real = module._commit  # type: ignore[attr-defined]
+    live = {name_of(path) for path in lake.files()}
+
+    def pausing(*arguments: object) -> None:
+        if not paused:
+            paused.append(1)
+            for path in Path(storage_of(lake)).rglob("*.parquet"):
+                if path.name not in live:
+                    path.unlink()
+            with pytest.raises(TableChanged, match="was given up"):
+                append_new(spark, index, batch(spark, 60, 62), "another")
+            assert append_new(spark, index, batch(spark, 60, 62), "another").appended == 2
+        real(*arguments)
+
+    monkeypatch.setattr(module, "_commit", pausing)
+    message = r"another program gave up append 1 of batch 'nightly'; run gnomon dedup with that batch again"
+    with pytest.raises(TableChanged, match=message):
+        append_new(spark, index, batch(spark, 30, 60), "nightly")
+    check(lake, index, [*(n for n in range(40) if n not in (7, 8)), 60, 61])
+    assert append_new(spark, index, batch(spark, 30, 60), "nightly").appended == 20
+    check(lake, index, [*LIVE, 60, 61])
 
 
 def test_a_compaction_with_vacuum_after_the_commit_does_not_repeat_it(

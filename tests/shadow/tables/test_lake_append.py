@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import DayTransform, IdentityTransform
@@ -77,6 +79,7 @@ def test_a_delta_table_with_a_writer_feature_that_is_not_kept_is_refused(delta: 
     [
         ("delta.columnMapping.mode", "name", r"maps its columns to other names in files \(delta.columnMapping.mode"),
         ("delta.constraints.positive", "id > 0", r"checks its rows, .* \(delta.constraints.positive\)"),
+        ("delta.setTransactionRetentionDuration", "interval 1 day", r"forgets which appends it has, .* \(delta\.setT"),
     ],
 )
 def test_a_delta_table_that_asks_more_of_its_rows_is_refused(delta: Path, key: str, value: str, reason: str) -> None:
@@ -224,6 +227,52 @@ def test_a_commit_is_done_once_and_only_for_its_own_table(catalog: Catalog, delt
     with pytest.raises(TableChanged, match=r"broken\.parquet: this new file cannot be read"):
         commit_to_table(next_one, [file._replace(path="data/broken.parquet")])
     assert count(catalog, delta, format_name) == 4
+
+
+def iceberg_append(catalog: Catalog) -> tuple[Path, TableCommit, NewFile]:
+    """The root of a new table of two rows, and an append of two more, whose file is written."""
+    made = catalog.create_table("db.t", ROWS.schema)
+    made.append(ROWS)
+    ids = [pa.field(one.name, one.type, metadata={FIELD_ID: str(i + 1)}) for i, one in enumerate(ROWS.schema)]
+    root = Path(made.location().removeprefix("file://"))
+    file = new_file(root, "data/new.parquet", ROWS.cast(pa.schema(ids)))
+    return root, TableCommit("iceberg:here.db.t", str(made.metadata.table_uuid), "gnomon.test", 5, ("",)), file
+
+
+def test_a_commit_that_a_catalog_reports_as_failed_although_it_has_it_stays_whole(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a client that sends a commit again after a lost reply, and then conflicts with itself."""
+    _, planned, file = iceberg_append(catalog)
+    real, calls = SqlCatalog.commit_table, []
+
+    def losing(*arguments: Any) -> None:
+        calls.append(real(*arguments))
+        raise CommitFailedException("conflict")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", losing)
+    commit_to_table(planned, [file])
+    assert len(calls) == 1
+    assert catalog.load_table("db.t").scan().to_arrow().num_rows == 4
+
+
+def test_a_commit_that_failed_leaves_no_manifests(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, planned, file = iceberg_append(catalog)
+    real, calls = SqlCatalog.commit_table, []
+
+    def second(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise CommitFailedException("conflict")
+        return real(*arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", second)
+    commit_to_table(planned, [file])
+    found = catalog.load_table("db.t")
+    named = {one.manifest_list for one in found.snapshots()}
+    named |= {one.manifest_path for snapshot in found.snapshots() for one in snapshot.manifests(found.io)}
+    assert {f"file://{path}" for path in (root / "metadata").glob("*.avro")} == named
+    assert found.scan().to_arrow().num_rows == 4
 
 
 def count(catalog: Catalog, delta: Path, format_name: str) -> int:
