@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import requests
 from pyiceberg import types as iceberg_types
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -158,10 +159,20 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
         ) from None
     except ShadowError:
         raise
+    except (requests.ConnectionError, requests.Timeout) as error:
+        url = "" if error.request is None else f" at {error.request.url!s}"
+        raise StorageError(f"the catalog cannot be reached{url} ({_root_cause(error)})", name) from error
     except Exception as error:
         raise StorageError(
             f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})", name
         ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """The first line of the error that an error began with."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _snapshot(table: Table, version: str, name: str) -> Snapshot | None:

@@ -110,5 +110,5 @@ def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
     return {one["field-id"]: one["name"] for one in partition["fields"]}
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]

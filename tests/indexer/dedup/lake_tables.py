@@ -96,21 +96,35 @@ class DeltaLake:
         return [one["gnomon.append"] for one in self.table().history() if "gnomon.append" in one]
 
 
+def configure(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
+    """Set the properties of pyiceberg's catalog `here`, by its variables of the environment."""
+    for name, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+
+
 class IcebergLake:
-    """`spec` maps columns to transforms."""
+    """`spec` maps columns to transforms. `rest` is the address of a REST catalog, instead of one in SQLite; `database`
+    is the table's namespace."""
 
     def __init__(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch, spec: Mapping[str, Transform[Any, Any]] | None = None
+        self,
+        root: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        spec: Mapping[str, Transform[Any, Any]] | None = None,
+        rest: str = "",
+        database: str = "db",
     ) -> None:
         (root / "warehouse").mkdir()
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__TYPE", "sql")
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__URI", f"sqlite:///{root}/catalog.db")
-        monkeypatch.setenv("PYICEBERG_CATALOG__HERE__WAREHOUSE", f"file://{root}/warehouse")
-        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
-        self.name = "iceberg:here.db.t"
+        if rest:
+            configure(monkeypatch, type="rest", uri=rest)
+        else:
+            configure(monkeypatch, type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
+        self.identifier = f"{database}.t"
+        self.name = f"iceberg:here.{self.identifier}"
         self.catalog: Catalog = load_catalog("here")
-        self.catalog.create_namespace("db")
-        made = self.catalog.create_table("db.t", ROWS)
+        self.catalog.create_namespace(database)
+        made = self.catalog.create_table(self.identifier, ROWS)
         with made.update_spec() as update:
             for column, transform in (spec or {}).items():
                 update.add_field(column, transform)
@@ -121,7 +135,7 @@ class IcebergLake:
             self.delete(8)
 
     def table(self) -> Table:
-        return self.catalog.load_table("db.t")
+        return self.catalog.load_table(self.identifier)
 
     def append(self, table: pa.Table) -> None:
         self.table().append(table)
