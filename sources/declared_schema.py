@@ -18,10 +18,21 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
-from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, lacks_names, matching, parse_ddl, record_of
+from gnomon.sources.types import (
+    WIDENED,
+    Unfit,
+    can_hold,
+    conform,
+    field_id,
+    lacks_names,
+    matching,
+    parse_ddl,
+    record_of,
+)
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: the name in the file, where it differs
+FILE_FORMAT = b"gnomon.format"  # key in a schema's metadata: the file's format, where the table has several
 CONVERTED = b"gnomon.converted"  # key in a field's metadata: the type in the file, where it differs
 UNNAMED = pattern(r"_col\d+")
 CACHED = 64  # number of tables
@@ -138,6 +149,28 @@ class DeclaredMappedFile(DeclaredFile):
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         return self._mapped.has_maps(reader, maps)
+
+
+class DeclaredUnmappedFile(DeclaredFile):
+    """A `DeclaredFile` of a format without page maps, in a table whose other files have them."""
+
+    def __init__(self, file: SourceFile, format: str, columns: pa.Schema, path: str) -> None:
+        if not any(field_id(field) is not None for field in file.schema):  # of another writer, whose types mean others
+            raise UnsupportedFormat(f"the {format} file has no field ids, by which a table's columns are found", path)
+        super().__init__(file, columns, path)
+        self._schema = self._schema.with_metadata({FILE_FORMAT: format.encode()})
+
+    def export_maps(self, reader: RangeReader) -> bytes:
+        raise UnsupportedFormat("page maps are recorded for Parquet files alone; build without page maps", self._path)
+
+    def keep_in(self, pages: KeptPages) -> None:
+        """The file has no pages to cache."""
+
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        """The file has no pages to map."""
+
+    def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
+        return False
 
 
 def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:

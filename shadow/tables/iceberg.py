@@ -22,7 +22,7 @@ from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, Usag
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.iceberg_manifests import Manifests, Paths, first_line, read_manifests
+from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, first_line, read_manifests
 from gnomon.shadow.tables.lake_source import (
     MAIN,
     LakeContent,
@@ -77,6 +77,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     names = _names(table.name_mapping())
     fields = [_field(one, names.get(one.field_id, ()), names, name) for one in schema.fields if one.name not in types]
     paths = Paths(root, table.metadata.location)
+    _check_orc(found, schema)
     return LakeContent(
         version=_version(table, snapshot),
         name=f"iceberg:{root}" if is_static else name,
@@ -199,12 +200,20 @@ def _files(
     folders: dict[tuple[object, ...], str] = {}
     files = {}
     for location, file in found.data.items():
-        values = {column: file["partition"].get(number) for column, number in numbers[found.specs[location]]}
+        values = {column: file.partition.get(number) for column, number in numbers[found.specs[location]]}
         key = tuple(values.get(column) for column in types)
         if key not in folders:
             folders[key] = folders_of({column: _text(values.get(column), kind) for column, kind in types.items()})
-        files[paths.path(location)] = LakeFile(file["size"], folders[key])
+        files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower())
     return files
+
+
+def _check_orc(found: Manifests, schema: Schema) -> None:
+    """Raise UsageError for an ORC file of a table with UUIDs, which look like bytes there."""
+    where = next((location for location, file in found.data.items() if file.format == ORC), None)
+    for number in schema.field_ids if where is not None else ():
+        if isinstance(schema.find_type(number), iceberg_types.UUIDType):
+            raise UsageError("a UUID in an ORC file is not read", where, column=schema.find_column_name(number))
 
 
 def _text(value: object, kind: str) -> object:

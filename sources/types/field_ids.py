@@ -14,6 +14,7 @@ from pyarrow import types
 from gnomon.sources.types.ddl import COMMENT
 
 FIELD_ID = b"PARQUET:field_id"  # key in a field's metadata, from Arrow
+ORC_FIELD_ID = b"iceberg.id"  # key in the metadata of a field of an ORC file, from Iceberg
 
 
 class Record(NamedTuple):
@@ -32,9 +33,9 @@ def matching(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> list[tupl
     for place, field in enumerate(found):
         by_letters.setdefault(field.name.lower(), []).append(place)
         by_name.setdefault(field.name, []).append(place)
-        number = (field.metadata or {}).get(FIELD_ID)
+        number = field_id(field)
         if number is not None:
-            by_id.setdefault(int(number), []).append(place)
+            by_id.setdefault(number, []).append(place)
     pairs = []
     for field in wanted:
         record = record_of(field)
@@ -48,6 +49,13 @@ def matching(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> list[tupl
     return pairs
 
 
+def field_id(field: pa.Field) -> int | None:
+    """The field id of a field of a file; None where it has none."""
+    metadata = field.metadata or {}
+    number = metadata.get(FIELD_ID, metadata.get(ORC_FIELD_ID))
+    return None if number is None else int(number)
+
+
 def record_of(field: pa.Field) -> Record | None:
     """The record of a field; None where the table has none."""
     comment = (field.metadata or {}).get(COMMENT, b"")
@@ -55,6 +63,12 @@ def record_of(field: pa.Field) -> Record | None:
         return None
     content = json.loads(comment)
     return Record(content.get("id"), tuple(content.get("names", ())))
+
+
+def has_field_ids(columns: Iterable[pa.Field]) -> bool:
+    """Whether a table records field ids of its columns."""
+    records = (record_of(column) for column in columns)
+    return any(record is not None and record.id is not None for record in records)
 
 
 def has_records(kind: pa.DataType) -> bool:
@@ -67,5 +81,5 @@ def has_records(kind: pa.DataType) -> bool:
 def lacks_names(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> bool:
     """Whether a file has no field ids, and the table records ids alone: its columns cannot be told."""
     records = [record for record in map(record_of, wanted) if record is not None]
-    has_ids = any(FIELD_ID in (field.metadata or {}) for field in found)
+    has_ids = any(field_id(field) is not None for field in found)
     return bool(records) and not has_ids and not any(record.names for record in records)
