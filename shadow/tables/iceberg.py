@@ -9,6 +9,7 @@ import pyarrow as pa
 import requests
 from pyiceberg import types as iceberg_types
 from pyiceberg.catalog import load_catalog
+from pyiceberg.conversions import to_json
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -259,11 +260,12 @@ def _names(mapping: NameMapping | None) -> dict[int, tuple[str, ...]]:
 def _field(
     one: iceberg_types.NestedField, names: tuple[str, ...], all_names: Mapping[int, tuple[str, ...]], name: str
 ) -> pa.Field:
+    default = None
     if one.initial_default is not None:
-        raise UsageError(
-            f"column {one.name} has the default {one.initial_default!r} in files that lack it, which is not read", name
-        )
-    return field_of(one.name, _type(one.field_type, one.name, all_names, name), one.field_id, names)
+        if not isinstance(one.field_type, iceberg_types.PrimitiveType):
+            raise UsageError(f"column {one.name} has a default of type {one.field_type}, which is not read", name)
+        default = to_json(one.field_type, one.initial_default)
+    return field_of(one.name, _type(one.field_type, one.name, all_names, name), one.field_id, names, default)
 
 
 def _type(kind: iceberg_types.IcebergType, column: str, names: Mapping[int, tuple[str, ...]], name: str) -> pa.DataType:

@@ -2,11 +2,16 @@
 
 A table that renames its columns records each one's field id in files, its names there, or both, as JSON in the comment
 of the DDL: `price decimal(9,2) COMMENT '{"id": 7}'`. With an id, a file whose fields have ids is matched by them, as
-Iceberg and Delta ask; another file by the names. Without a record, names match without regard to case."""
+Iceberg and Delta ask; another file by the names. Without a record, names match without regard to case.
 
+The record also has the default of a column, `{"id": 7, "default": "12.50"}`: the value of all rows of files that lack
+the column, in Iceberg's form of single values in JSON."""
+
+import datetime as dt
 import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
@@ -63,6 +68,35 @@ def record_of(field: pa.Field) -> Record | None:
         return None
     content = json.loads(comment)
     return Record(content.get("id"), tuple(content.get("names", ())))
+
+
+def default_of(field: pa.Field) -> pa.Scalar | None:
+    """The value of a field in files that lack it; None for null."""
+    comment = (field.metadata or {}).get(COMMENT, b"")
+    value = json.loads(comment).get("default") if comment.startswith(b"{") else None
+    return None if value is None else pa.scalar(_from_json(value, field.type), field.type)
+
+
+def default_array(field: pa.Field, rows: int) -> pa.Array:
+    """The values of a field for the rows of a file that lacks it."""
+    default = default_of(field)
+    return pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
+
+
+def _from_json(value: Any, kind: pa.DataType) -> Any:
+    """A single value in the form that Arrow takes."""
+    if types.is_decimal(kind):
+        return Decimal(value)
+    if types.is_date(kind):
+        return dt.date.fromisoformat(value)
+    if types.is_timestamp(kind):
+        return dt.datetime.fromisoformat(value)
+    if types.is_binary(kind):
+        return bytes.fromhex(value)
+    if types.is_integer(kind) and isinstance(value, str):  # a time, which is declared as its microseconds
+        time = dt.time.fromisoformat(value)
+        return ((time.hour * 60 + time.minute) * 60 + time.second) * 1_000_000 + time.microsecond
+    return value
 
 
 def has_field_ids(columns: Iterable[pa.Field]) -> bool:

@@ -253,19 +253,45 @@ def iceberg_expired(run: IcebergRecorder) -> None:
 
 
 def iceberg_defaults(run: IcebergRecorder) -> None:
-    """Version 3: columns added with a default, which older files answer with."""
+    """Version 3: columns of all types, and a field of a struct, added with a default, which older files of Parquet and
+    Avro answer with, also after a rename and where the type is widened; newer files have nulls of their own. Spark
+    reads no defaults of ORC files."""
     run(
         "create",
-        "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg LOCATION '{path}' "
+        "CREATE TABLE {t} (id BIGINT, name STRING, inner STRUCT<a: INT>) USING iceberg LOCATION '{path}' "
         f"TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})",
     )
-    run("append", "INSERT INTO {t} SELECT id, concat('name-', id) FROM range(0, 40, 1, 1)")
+    rows = "SELECT id, concat('name-', id), IF(id % 5 = 0, NULL, named_struct('a', CAST(id AS INT)))"
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(0, 40, 1, 1)")
+    run("write avro", "ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(40, 60, 1, 1)")
     java = run.spark._jvm.org.apache.iceberg
-    default = java.expressions.Expressions.lit("none")
-    run.table().updateSchema().addColumn("note", java.types.Types.StringType.get(), default).commit()
-    run.record("add a column with a default")
-    run("append", "INSERT INTO {t} SELECT id, concat('name-', id), NULL FROM range(40, 60, 1, 1)")
+    types, literal = java.types.Types, java.expressions.Expressions.lit
+    defaults = {
+        "note": (types.StringType.get(), 'it\'s "none"'),
+        "whole": (types.IntegerType.get(), 7),
+        "flag": (types.BooleanType.get(), True),
+        "ratio": (types.FloatType.get(), 0.1),
+        "price": (types.DecimalType.of(9, 2), "12.50"),
+        "day": (types.DateType.get(), "1969-12-30"),
+        "seen": (types.TimestampType.withZone(), "1969-12-31T23:59:59.999999+00:00"),
+        "local": (types.TimestampType.withoutZone(), "2026-01-01T00:00:00.000001"),
+    }
+    update = run.table().updateSchema()
+    for name, (kind, value) in defaults.items():
+        update = update.addColumn(name, kind, literal(value).to(kind))
+    update = update.addColumn("inner", "b", types.LongType.get(), "", literal(5))
+    update.commit()
+    run.record("add columns with defaults")
+    own = ", ".join(f"CAST(NULL AS {kind})" for kind in ("STRING", "INT", "BOOLEAN", "FLOAT", "DECIMAL(9,2)", "DATE"))
+    own += ", NULL, NULL"
+    newer = "SELECT id, concat('name-', id), named_struct('a', CAST(id AS INT), 'b', NULL)"
+    run("append nulls", f"INSERT INTO {{t}} {newer}, {own} FROM range(60, 70, 1, 1)")
     run("delete", "DELETE FROM {t} WHERE id % 10 = 3")
+    run("delete by a default", "DELETE FROM {t} WHERE whole = 7 AND id BETWEEN 35 AND 45")
+    run("rename a column", "ALTER TABLE {t} RENAME COLUMN whole TO number")
+    run("widen a column", "ALTER TABLE {t} ALTER COLUMN number TYPE BIGINT")
+    run("update", "UPDATE {t} SET note = 'changed' WHERE id IN (1, 50, 61)")
 
 
 ICEBERG: dict[str, Callable[[IcebergRecorder], None]] = {
