@@ -4,7 +4,7 @@ types of the table.
 Names match without regard to case. Columns of a lake table match by field id, or by the names on record
 (`types.field_ids`). In a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A value is
 cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the table does not
-declare are left out.
+declare are left out. A column with a default has it in all rows of a file that lacks the column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,23 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
-from gnomon.sources.types import WIDENED, Unfit, can_hold, conform, lacks_names, matching, parse_ddl, record_of
+from gnomon.sources.types import (
+    WIDENED,
+    Unfit,
+    can_hold,
+    conform,
+    default_array,
+    default_of,
+    field_id,
+    lacks_names,
+    matching,
+    parse_ddl,
+    record_of,
+)
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: the name in the file, where it differs
+FILE_FORMAT = b"gnomon.format"  # key in a schema's metadata: the file's format, where the table has several
 CONVERTED = b"gnomon.converted"  # key in a field's metadata: the type in the file, where it differs
 UNNAMED = pattern(r"_col\d+")
 CACHED = 64  # number of tables
@@ -44,7 +57,14 @@ class DeclaredFile:
         self._path = path
         own = [field for field in file.schema if field.name not in hidden]
         self._file_fields = _by_place(own, columns, path) or _by_name(own, columns, path)
-        fields = [_table_field(columns.field(name), field) for name, field in self._file_fields.items()]
+        self._defaults = {
+            field.name for field in columns if field.name not in self._file_fields and default_of(field) is not None
+        }
+        fields = [
+            _table_field(field, self._file_fields.get(field.name))
+            for field in columns
+            if field.name in self._file_fields or field.name in self._defaults
+        ]
         self._schema = pa.schema(fields, file.schema.metadata)
 
     @property
@@ -57,7 +77,7 @@ class DeclaredFile:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns that the file has, in the table's order and types."""
+        """The table's columns that the file has, or that have a default, in the table's order and types."""
         return self._schema
 
     @property
@@ -69,18 +89,18 @@ class DeclaredFile:
         return self._file.cache_bytes
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
-        return self._file.scan_bytes(self._own([name for name in columns if name in self._file_fields]))
+        return self._file.scan_bytes(self._own(columns))
 
     def splits(self, target: int) -> list[Split]:
         return self._file.splits(target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         self._check(columns)
-        for batch in self._file.scan(reader, self._own(columns), split):
-            values, pointers = batch.columns[: len(columns)], batch.columns[len(columns) :]
-            arrays = [self._conform(name, array) for name, array in zip(columns, values, strict=True)]
+        own = self._own(columns)
+        for batch in self._file.scan(reader, own, split):
+            arrays = self._arrays(columns, batch.columns[: len(own)], batch.num_rows)
             names = [*columns, *(field.name for field in POINTER_FIELDS)]
-            yield pa.RecordBatch.from_arrays([*arrays, *pointers], names=names)
+            yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(own) :]], names=names)
 
     def units(self, offsets: Numbers) -> Numbers:
         return self._file.units(offsets)
@@ -88,16 +108,26 @@ class DeclaredFile:
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         self._check(columns)
         table = self._file.fetch(reader, pointers, self._own(columns))
-        arrays = [self._conform(name, table.column(i).combine_chunks()) for i, name in enumerate(columns)]
+        arrays = self._arrays(columns, [column.combine_chunks() for column in table.columns], table.num_rows)
         return pa.Table.from_arrays(arrays, names=list(columns)) if arrays else table
 
+    def _arrays(self, columns: Sequence[str], own: Sequence[pa.Array], rows: int) -> list[pa.Array]:
+        """The values of the columns; `own` has the values of the columns that the file has."""
+        found = iter(own)
+        return [
+            default_array(self._columns.field(name), rows)
+            if name in self._defaults
+            else self._conform(name, next(found))
+            for name in columns
+        ]
+
     def _own(self, columns: Sequence[str]) -> list[str]:
-        """The names of these columns in the file."""
-        return [self._file_fields[name].name for name in columns]
+        """The names of these columns in the file, without the ones that it lacks."""
+        return [self._file_fields[name].name for name in columns if name in self._file_fields]
 
     def _check(self, columns: Sequence[str]) -> None:
         """UnsupportedFormat for a column whose type in the file cannot be cast to the declared one."""
-        for name in columns:
+        for name in (name for name in columns if name not in self._defaults):
             found, wanted = self._file_fields[name].type, self._columns.field(name).type
             if not can_hold(found, wanted, WIDENED):
                 raise UnsupportedFormat(
@@ -140,6 +170,28 @@ class DeclaredMappedFile(DeclaredFile):
         return self._mapped.has_maps(reader, maps)
 
 
+class DeclaredUnmappedFile(DeclaredFile):
+    """A `DeclaredFile` of a format without page maps, in a table whose other files have them."""
+
+    def __init__(self, file: SourceFile, format: str, columns: pa.Schema, path: str) -> None:
+        if not any(field_id(field) is not None for field in file.schema):  # of another writer, whose types mean others
+            raise UnsupportedFormat(f"the {format} file has no field ids, by which a table's columns are found", path)
+        super().__init__(file, columns, path)
+        self._schema = self._schema.with_metadata({FILE_FORMAT: format.encode()})
+
+    def export_maps(self, reader: RangeReader) -> bytes:
+        raise UnsupportedFormat("page maps are recorded for Parquet files alone; build without page maps", self._path)
+
+    def keep_in(self, pages: KeptPages) -> None:
+        """The file has no pages to cache."""
+
+    def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        """The file has no pages to map."""
+
+    def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
+        return False
+
+
 def _by_place(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str, pa.Field]:
     """The declared columns in the order of the file's columns, for a file without names; empty for other files."""
     if not own or not all(UNNAMED.fullmatch(field.name) for field in own):
@@ -172,8 +224,11 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
     return found
 
 
-def _table_field(declared: pa.Field, field: pa.Field) -> pa.Field:
-    """A declared column, with its name and type in the file as metadata where they differ."""
+def _table_field(declared: pa.Field, field: pa.Field | None) -> pa.Field:
+    """A declared column, with its name and type in the file as metadata where they differ; an empty name where the file
+    lacks it."""
+    if field is None:
+        return pa.field(declared.name, declared.type, metadata={FILE_COLUMN: b""})
     known = dict(field.metadata or {})
     known |= {FILE_COLUMN: field.name.encode()} if field.name != declared.name else {}
     known |= {CONVERTED: str(field.type).encode()} if field.type != declared.type else {}

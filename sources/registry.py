@@ -9,13 +9,19 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.avro import MAGIC as AVRO_MAGIC
-from gnomon.sources.avro import avro_style, open_avro
+from gnomon.sources.avro import avro_style, open_avro, open_iceberg_avro
 from gnomon.sources.contract import MappedFile, Maps, Options, SourceFile, Style
-from gnomon.sources.declared_schema import DECLARED, DeclaredFile, DeclaredMappedFile, declared_columns
-from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from gnomon.sources.declared_schema import (
+    DECLARED,
+    DeclaredFile,
+    DeclaredMappedFile,
+    DeclaredUnmappedFile,
+    declared_columns,
+)
+from gnomon.sources.errors import DamagedSource, OptionError, SourceError, UnsupportedFormat
 from gnomon.sources.orc import MAGIC as ORC_MAGIC
 from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
-from gnomon.sources.orc import open_orc, orc_style
+from gnomon.sources.orc import TIMESTAMP_UNIT, open_orc, orc_style
 from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
 from gnomon.sources.parquet import check_maps as check_parquet_maps
 from gnomon.sources.sequence import MAGIC as SEQUENCE_MAGIC
@@ -32,7 +38,7 @@ from gnomon.sources.text import (
     open_csv,
     open_jsonl,
 )
-from gnomon.sources.types import merge_schemas
+from gnomon.sources.types import has_field_ids, merge_schemas
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ FORMATS: dict[str, Format] = {
         style=jsonl_style,
     ),
 }
+# The formats that a table with field ids (Iceberg) may have beside Parquet: how a file is opened.
+TABLE_FORMATS: dict[str, Callable[[RangeReader], SourceFile]] = {
+    "avro": open_iceberg_avro,
+    "orc": lambda reader: open_orc(reader, {TIMESTAMP_UNIT: "us"}),
+}
 TEXT_ENDINGS = [ending for format in FORMATS.values() for ending in format.endings if ending.count(".") == 1]
 
 
@@ -136,8 +147,23 @@ def open_mapped(
     """Open a file of a format with page maps. `maps` returns the recorded ones; it is called after the metadata was
     read. DamagedMaps unless they equal the result of `export_maps` for this file."""
     of_format, ddl = _split(options)
-    file = _page_maps(format).open(reader, of_format, maps)
-    return file if ddl is None else DeclaredMappedFile(file, declared_columns(ddl), reader.name)
+    if ddl is None:
+        return _page_maps(format).open(reader, of_format, maps)
+    columns = declared_columns(ddl)
+    try:
+        file = _page_maps(format).open(reader, of_format, maps)
+    except SourceError:
+        other = detect_table_format(reader) if has_field_ids(columns) else format
+        if other == format:
+            raise
+        return DeclaredUnmappedFile(TABLE_FORMATS[other](reader), other, columns, reader.name)
+    return DeclaredMappedFile(file, columns, reader.name)
+
+
+def detect_table_format(reader: RangeReader) -> str:
+    """The format of a data file of a lake table, by its first bytes: Parquet, where they are of no other."""
+    head = reader.read_range(0, min(reader.size, max(len(FORMATS[name].magic) for name in TABLE_FORMATS)))
+    return next((name for name in TABLE_FORMATS if head.startswith(FORMATS[name].magic)), "parquet")
 
 
 def check_maps(format: str, maps: bytes, digest: str) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from gnomon.indexer.tables import Described
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.tables import is_lake
-from gnomon.sources.declared_schema import CONVERTED, FILE_COLUMN
+from gnomon.sources.declared_schema import CONVERTED, FILE_COLUMN, FILE_FORMAT
 from gnomon.sources.parquet import INT96_TYPE, OLD_CALENDAR, PHYSICAL_TYPE
 
 ALIKE = {
@@ -21,6 +21,8 @@ def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive:
     """Whether Spark and `sources` read the same values of every indexed column of these Parquet files. With
     `case_sensitive` Spark finds columns by their exact names only."""
     names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    if any(FILE_FORMAT in (one.schema.metadata or {}) for one in described):
+        return False  # Avro or ORC, in a table that has both and Parquet
     if is_lake(spec.table) and any(name not in one.schema.names for one in described for name in names):
         return False  # the file may have a dropped column of this name
     there = [(one.schema, name) for one in described for name in names if name in one.schema.names]

@@ -100,7 +100,7 @@ def _piece(opened: Index, found: DataFrame, tasks: int) -> Column:
     total, rows = sum(file.size for file in files), sum(file.rows for file in files)
     least, most = PIECE_BYTES
     piece_bytes = min(max(total // (tasks * PIECES_PER_TASK), least), most)
-    place = column(OFFSET)
+    place = column(OFFSET).cast("double")  # the offsets of Avro files in a lake table have up to 63 bits
     if FORMATS[opened.spec.format].by_ordinal:
         mean = max(total // max(rows, 1), 1)
         place = place * F.when(column(SIZE) > 0, column(SIZE)).otherwise(F.lit(mean))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ def describe(
 
     def one(info: FileInfo) -> Described:
         with listed(root.storage, info) as reader:
-            with of_one_format(reader, format_name):
+            with nullcontext() if root.source.versions is not None else of_one_format(reader, format_name):
                 source = open_source(reader, format_name, options)
             partition = root.partition_of(info.path, partitions)
             rows = source.rows

@@ -17,7 +17,7 @@ from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, fi
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
 from gnomon.shadow.maintenance.index_here import index_here
-from gnomon.shadow.maintenance.masking import masks_at
+from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
@@ -29,6 +29,7 @@ __all__ = [
     "Exported",
     "Record",
     "VersionedRow",
+    "check_mask",
     "check_no_other_files",
     "compact",
     "export_iceberg_index",

@@ -91,6 +91,7 @@ def export_iceberg_index(
     if content.version.uuid != table.uuid:
         raise UsageError("another table is there now", view.spec.table, expected=table.uuid, found=content.version.uuid)
     _check_no_uuid(view, content)
+    _check_no_avro(view, content)
     schema = _leaf_schema(view.spec)
     passes = max(1, min(buckets, math.ceil(view.snapshot.rows / rows_at_once)))
     edges = [buckets * i // passes for i in range(passes + 1)]
@@ -139,6 +140,14 @@ def _check_no_uuid(view: View, content: LakeContent) -> None:
             number = int((field.metadata or {}).get(FIELD_ID, -1))
             if number in ids.values() and not (pa.types.is_string(field.type) or pa.types.is_large_string(field.type)):
                 raise UsageError("a key of this type is not exported", column=field.name, found=str(field.type))
+
+
+def _check_no_avro(view: View, content: LakeContent) -> None:
+    """Raise UsageError for a file whose pointers do not count rows, as the draft does."""
+    for path in view.covered:
+        if path in content.files and content.files[path].format == "avro":
+            what = "the index has no row numbers of an Avro file; rewrite it as Parquet or ORC"
+            raise UsageError(what, _location(path, content.locations(), content))
 
 
 def _leaf_schema(spec: IndexSpec) -> pa.Schema:

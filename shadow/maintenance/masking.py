@@ -12,10 +12,11 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup import Lookup, Matcher, MatchStats
-from gnomon.shadow.metadata import IndexSpec, Mask, Masks, Segment, Snapshot, View, rows_by_partition
+from gnomon.shadow.metadata import IndexSpec, Mask, Masks, Segment, Snapshot, SourceFileEntry, View, rows_by_partition
 from gnomon.shadow.storage import Storage, join
 from gnomon.shadow.tables import EqualityDeletes, LakeContent
 from gnomon.sources import POINTER_COLUMNS
+from gnomon.sources.avro import MOST_BLOCK_ROWS
 
 CACHE_BYTES = 32 << 20  # of index files that are searched
 FILE_NAME, OFFSET = POINTER_COLUMNS[:2]
@@ -29,10 +30,17 @@ def masks_at(storage: Storage, spec: IndexSpec, segments: Sequence[Segment], con
         for path, rows in _positions(storage, spec, segments, deletes).items():
             deleted[path] = deleted.get(path, BitMap64()) | rows
     masks = {path: Mask.of(rows) for path, rows in deleted.items() if len(rows)}
-    known = {path: file.rows for segment in segments for path, file in segment.live.items()}
+    known = {path: file for segment in segments for path, file in segment.live.items()}
     for path, mask in masks.items():
-        mask.check(join(content.root, path), known.get(path, 0))
+        check_mask(mask, content, path, known.get(path))
     return masks
+
+
+def check_mask(mask: Mask, content: LakeContent, path: str, file: SourceFileEntry | None) -> None:
+    """Raise DamagedMetadata unless a mask has rows of this file, by its format in the table."""
+    rows, size = (0, 0) if file is None else (file.rows, file.size)
+    is_avro = path in content.files and content.files[path].format == "avro"
+    mask.check(join(content.root, path), rows, size * MOST_BLOCK_ROWS if is_avro else rows)
 
 
 def _positions(

@@ -35,7 +35,7 @@ def files_of(version: TableAt) -> Iterator[tuple[str, int, str]]:
     if version.view is not None:
         yield from ((path, file.size, file.partition) for path, file in version.view.covered.items())
     else:
-        yield from ((path, *file) for path, file in _content(version).files.items())
+        yield from ((path, file.size, file.partition) for path, file in _content(version).files.items())
 
 
 class VersionReader:

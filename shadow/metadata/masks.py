@@ -2,7 +2,7 @@
 answers them.
 
 A masks file, `_shadow/masks/<id>.avro`, has one record for each source file with deleted rows: its path, their number,
-and their row numbers in the file, from 0, as a 64-bit Roaring bitmap in the portable form
+and the offsets of their pointers, as a 64-bit Roaring bitmap in the portable form
 (https://github.com/RoaringBitmap/RoaringFormatSpec). It never changes. A snapshot names it with its size and CRC."""
 
 import io
@@ -81,16 +81,16 @@ class Mask:
         found: Flags = numbers[places] == rows
         return found
 
-    def check(self, where: str, rows_of_file: int) -> None:
-        """Raise DamagedMetadata unless the bitmap has the stated number of rows, all of them rows of a file of this
-        size."""
+    def check(self, where: str, rows_of_file: int, end: int) -> None:
+        """Raise DamagedMetadata unless the bitmap has the stated number of rows, no more than the file, and all below
+        `end`."""
         numbers = self._numbers
-        if len(numbers) != self.rows or not numbers or numbers.max() >= rows_of_file:
+        if not 0 < len(numbers) == self.rows <= rows_of_file or numbers.max() >= end:
             raise DamagedMetadata(
                 "its deleted rows are not rows of the file",
                 where,
                 action=Action.BUILD_FULL,
-                expected=f"{self.rows} of {rows_of_file} rows",
+                expected=f"{self.rows} of {rows_of_file} rows, numbered below {end}",
                 found=f"{len(numbers)} rows, the last is {numbers.max() if numbers else 'none'}",
             )
 

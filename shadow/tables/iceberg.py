@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import requests
 from pyiceberg import types as iceberg_types
 from pyiceberg.catalog import load_catalog
+from pyiceberg.conversions import to_json
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -21,7 +23,7 @@ from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, Usag
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.iceberg_manifests import Manifests, Paths, first_line, read_manifests
+from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, first_line, read_manifests
 from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of, folders_of
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
 
@@ -68,6 +70,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     names = _names(table.name_mapping())
     fields = [_field(one, names.get(one.field_id, ()), names, name) for one in schema.fields if one.name not in types]
     paths = Paths(root, table.metadata.location)
+    _check_orc(found, schema)
     return LakeContent(
         version=_version(table, snapshot),
         name=f"iceberg:{root}" if is_static else name,
@@ -155,10 +158,20 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
         ) from None
     except ShadowError:
         raise
+    except (requests.ConnectionError, requests.Timeout) as error:
+        url = "" if error.request is None else f" at {error.request.url!s}"
+        raise StorageError(f"the catalog cannot be reached{url} ({_root_cause(error)})", name) from error
     except Exception as error:
         raise StorageError(
             f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})", name
         ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """The first line of the error that an error began with."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _snapshot(table: Table, version: str, name: str) -> Snapshot | None:
@@ -185,12 +198,20 @@ def _files(
     folders: dict[tuple[object, ...], str] = {}
     files = {}
     for location, file in found.data.items():
-        values = {column: file["partition"].get(number) for column, number in numbers[found.specs[location]]}
+        values = {column: file.partition.get(number) for column, number in numbers[found.specs[location]]}
         key = tuple(values.get(column) for column in types)
         if key not in folders:
             folders[key] = folders_of({column: _text(values.get(column), kind) for column, kind in types.items()})
-        files[paths.path(location)] = LakeFile(file["size"], folders[key])
+        files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower())
     return files
+
+
+def _check_orc(found: Manifests, schema: Schema) -> None:
+    """Raise UsageError for an ORC file of a table with UUIDs, which look like bytes there."""
+    where = next((location for location, file in found.data.items() if file.format == ORC), None)
+    for number in schema.field_ids if where is not None else ():
+        if isinstance(schema.find_type(number), iceberg_types.UUIDType):
+            raise UsageError("a UUID in an ORC file is not read", where, column=schema.find_column_name(number))
 
 
 def _text(value: object, kind: str) -> object:
@@ -236,11 +257,12 @@ def _names(mapping: NameMapping | None) -> dict[int, tuple[str, ...]]:
 def _field(
     one: iceberg_types.NestedField, names: tuple[str, ...], all_names: Mapping[int, tuple[str, ...]], name: str
 ) -> pa.Field:
+    default = None
     if one.initial_default is not None:
-        raise UsageError(
-            f"column {one.name} has the default {one.initial_default!r} in files that lack it, which is not read", name
-        )
-    return field_of(one.name, _type(one.field_type, one.name, all_names, name), one.field_id, names)
+        if not isinstance(one.field_type, iceberg_types.PrimitiveType):
+            raise UsageError(f"column {one.name} has a default of type {one.field_type}, which is not read", name)
+        default = to_json(one.field_type, one.initial_default)
+    return field_of(one.name, _type(one.field_type, one.name, all_names, name), one.field_id, names, default)
 
 
 def _type(kind: iceberg_types.IcebergType, column: str, names: Mapping[int, tuple[str, ...]], name: str) -> pa.DataType:

@@ -2,21 +2,26 @@
 The rules are those of https://iceberg.apache.org/spec/."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from gnomon.base.errors import check_memory
-from gnomon.shadow.errors import SourceError, UsageError
+from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
+from gnomon.shadow.storage import source_storage
 from gnomon.shadow.tables.iceberg_manifests import (
+    AVRO,
     EQUALITY_DELETES,
+    ORC,
+    PARQUET,
     POSITION_DELETES,
     Manifests,
     Paths,
@@ -25,14 +30,17 @@ from gnomon.shadow.tables.iceberg_manifests import (
     read_file,
 )
 from gnomon.shadow.tables.table_source import EqualityDeletes
+from gnomon.sources.avro import numbers_of_rows
 from gnomon.sources.types import FIELD_ID
 
+TABLES: Mapping[str, Callable[..., pa.Table]] = {PARQUET: pq.read_table, ORC: orc.read_table}
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 
 
 def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> dict[str, BitMap64]:
     """The deleted rows of each data file. A deletion vector holds all deletes by position of its file, so that older
-    files of position deletes count no more for it."""
+    files of position deletes count no more for it. Rows have the numbers of their pointers: ordinals in the file,
+    except for Avro (`numbers_of_rows`)."""
     deleted: dict[str, BitMap64] = {}
     vectors: set[str] = set()
     for delete in found.deletes:
@@ -48,7 +56,19 @@ def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> d
             for location, numbers in position_deletes(read_file(source, file["file_path"], name), file):
                 if location not in vectors and _applies(found, location, delete.sequence):
                     deleted[location] = deleted.get(location, BitMap64()) | BitMap64(numbers)
+    for location, rows in deleted.items():
+        if found.data[location].format == AVRO:
+            deleted[location] = pointer_numbers(paths, location, rows)
     return {paths.path(location): numbers for location, numbers in deleted.items() if len(numbers)}
+
+
+def pointer_numbers(paths: Paths, location: str, rows: BitMap64) -> BitMap64:
+    """The numbers of these rows of an Avro file, as pointers have them."""
+    try:
+        with source_storage(paths.root).open(paths.path(location)) as reader:
+            return BitMap64(numbers_of_rows(reader, np.array(rows.to_array(), np.int64)).astype(np.uint64))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise SourceNotFound("gone, so that its deleted rows cannot be told", location) from None
 
 
 def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Paths, name: str) -> list[EqualityDeletes]:
@@ -59,7 +79,7 @@ def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Path
         file, where = delete.entry, delete.entry["file_path"]
         if file["content"] != EQUALITY_DELETES:
             continue
-        if file["file_format"].upper() != "PARQUET":
+        if file["file_format"].upper() != PARQUET:
             raise UsageError(
                 f"equality deletes of format {file['file_format']} are not read", where, expected="Parquet"
             )
@@ -78,8 +98,7 @@ def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Path
             for location, sequence in found.sequences.items()
             if sequence < delete.sequence
             and (
-                everywhere
-                or (found.specs[location], found.data[location]["partition"]) == (delete.spec, delete.partition)
+                everywhere or (found.specs[location], found.data[location].partition) == (delete.spec, delete.partition)
             )
         )
         values = [rows.column(places[number]) for number in columns]
@@ -109,19 +128,21 @@ def deletion_vector(data: bytes, file: Mapping[str, Any]) -> BitMap64:
 def position_deletes(data: bytes, file: Mapping[str, Any]) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
     """Yield each data file of a file of position deletes, with the numbers of its deleted rows."""
     where, kind = file["file_path"], file["file_format"].upper()
-    if kind == "PARQUET":
+    if kind in TABLES:
         try:
-            table = pq.read_table(pa.BufferReader(data), columns=["file_path", "pos"])
+            table = TABLES[kind](pa.BufferReader(data), columns=["file_path", "pos"])
         except (pa.ArrowException, OSError) as error:
             check_memory(error)
             raise SourceError(f"a damaged file of position deletes ({first_line(error)})", where) from None
         named, numbers = table.column("file_path"), table.column("pos").to_numpy()
-    elif kind == "AVRO":
+    elif kind == AVRO:
         rows, _ = avro_records(data, where)
         named = pa.chunked_array([pa.array([row["file_path"] for row in rows], pa.string())])
         numbers = np.array([row["pos"] for row in rows], np.int64)
     else:
-        raise UsageError(f"position deletes of format {kind} are not read", where, expected="Parquet, Avro or Puffin")
+        raise UsageError(
+            f"position deletes of format {kind} are not read", where, expected="Parquet, Avro, ORC or Puffin"
+        )
     codes = named.combine_chunks().dictionary_encode()
     order = np.argsort(codes.indices.to_numpy(), kind="stable")
     cuts = np.flatnonzero(np.diff(codes.indices.to_numpy()[order])) + 1

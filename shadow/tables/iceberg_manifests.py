@@ -16,6 +16,7 @@ from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, Usag
 from gnomon.shadow.storage import below, storage_at
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
+PARQUET, AVRO, ORC = DATA_FORMATS = ("PARQUET", "AVRO", "ORC")
 DELETED = 2  # the status of an entry of a manifest
 
 
@@ -29,11 +30,19 @@ class DeleteFile(NamedTuple):
     partition: Mapping[int, object]
 
 
+class DataFile(NamedTuple):
+    """A data file: its bytes, its partition's values by the ids of the spec's fields, and its format."""
+
+    size: int
+    partition: Mapping[int, object]
+    format: str
+
+
 @dataclass
 class Manifests:
     """The live files of a snapshot: data files by location, with their sequence numbers, and files of deletes."""
 
-    data: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    data: dict[str, DataFile] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     specs: dict[str, int] = field(default_factory=dict)
     deletes: list[DeleteFile] = field(default_factory=list)
@@ -43,13 +52,13 @@ class Paths:
     """The paths of files below the table's root, from their locations."""
 
     def __init__(self, root: str, location: str) -> None:
-        self._root = root
+        self.root = root
         self._prefix = f"{location.rstrip('/')}/"
 
     def path(self, location: str) -> str:
         if location.startswith(self._prefix):
             return location.removeprefix(self._prefix)
-        return below(self._root, storage_at(location).root)
+        return below(self.root, storage_at(location).root)
 
 
 def read_file(source: FileIO, location: str, name: str) -> bytes:
@@ -91,13 +100,15 @@ def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Mani
             if file.get("content", DATA) != DATA:
                 found.deletes.append(DeleteFile(sequence, file, spec, values))
                 continue
-            if file["file_format"].upper() != "PARQUET":
+            if file["file_format"].upper() not in DATA_FORMATS:
                 raise UsageError(
-                    f"a data file of format {file['file_format']} is not read", file["file_path"], expected="Parquet"
+                    f"a data file of format {file['file_format']} is not read",
+                    file["file_path"],
+                    expected="Parquet, Avro or ORC",
                 )
             if file.get("key_metadata") is not None:
                 raise UsageError("an encrypted data file is not read", file["file_path"])
-            found.data[file["file_path"]] = {"size": file["file_size_in_bytes"], "partition": values}
+            found.data[file["file_path"]] = DataFile(file["file_size_in_bytes"], values, file["file_format"].upper())
             found.sequences[file["file_path"]] = sequence
             found.specs[file["file_path"]] = spec
     return found
@@ -110,5 +121,5 @@ def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
     return {one["field-id"]: one["name"] for one in partition["fields"]}
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]

@@ -191,11 +191,14 @@ def format_module(name: str, suffix: str = "") -> object:
         ) from None
 
 
-def field_of(name: str, kind: pa.DataType, field_id: int | None, names: tuple[str, ...]) -> pa.Field:
-    """A column, or a field of a struct, that files have under a field id or under other names.
-    `gnomon.sources.types.field_ids` reads the record."""
+def field_of(
+    name: str, kind: pa.DataType, field_id: int | None, names: tuple[str, ...], default: object = None
+) -> pa.Field:
+    """A column, or a field of a struct, that files have under a field id or under other names, with its default as a
+    JSON value. `gnomon.sources.types.field_ids` reads the record."""
     record: dict[str, Any] = {} if field_id is None else {"id": field_id}
     record |= {"names": list(names)} if names else {}
+    record |= {} if default is None else {"default": default}
     return pa.field(name, kind, metadata={COMMENT: json.dumps(record)} if record else None)
 
 

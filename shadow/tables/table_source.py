@@ -12,10 +12,12 @@ from gnomon.shadow.storage import FileInfo, Readable
 
 
 class LakeFile(NamedTuple):
-    """A live data file: its bytes, and its partition as folder names ("" where the table has no partition columns)."""
+    """A live data file: its bytes, its partition as folder names ("" where the table has no partition columns), and its
+    format, a name in `gnomon.sources.FORMATS`."""
 
     size: int
     partition: str
+    format: str = "parquet"
 
 
 class TableVersion(NamedTuple):
@@ -44,11 +46,11 @@ def no_equality_deletes() -> Sequence[EqualityDeletes]:
 
 @dataclass(frozen=True)
 class LakeContent:
-    """What a lake table holds at a version. `name` is the one on record, `root` the folder
-    below which files have relative paths. `types` has its
-    partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads the row
-    numbers that are deleted in each file, by path, `equality_deletes` the deletes by values. `locations` has the
-    location of each file as the table's metadata writes it, where that is not its path below the root."""
+    """What a lake table holds at a version. `name` is the one on record. Files have paths relative to `root`. `types`
+    has its partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads
+    the rows that are deleted in each file, by path: the offsets of their pointers. `equality_deletes` reads the
+    deletes by values. `locations` has the location of each file as the table's metadata writes it, where that is not
+    its path below the root."""
 
     version: TableVersion
     name: str

@@ -12,7 +12,7 @@ from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Fetcher, prove_page_maps
 from gnomon.shadow.lookup import open_filter
-from gnomon.shadow.maintenance import masks_at
+from gnomon.shadow.maintenance import check_mask, masks_at
 from gnomon.shadow.metadata import (
     SPEC_PATH,
     IndexFileEntry,
@@ -259,7 +259,7 @@ def _check_version(storage: Storage, table: Versions, view: View, report: Report
     covered, masks = view.covered, masks_of(view.segments)
     for path, mask in masks.items():
         if path in covered:
-            mask.check(path, covered[path].rows)
+            check_mask(mask, known, path, covered[path])
     what = f"version {known.version.version} of the table"
     wrong: dict[str, str] = {}
     for path in known.files.keys() - covered.keys():
@@ -267,7 +267,7 @@ def _check_version(storage: Storage, table: Versions, view: View, report: Report
     for path in covered.keys() - known.files.keys():
         wrong[path] = f"covered, and not live in {what}"
     for path, file in covered.items():
-        if path in known.files and known.files[path] != (file.size, file.partition):
+        if path in known.files and known.files[path][:2] != (file.size, file.partition):
             wrong[path] = f"of other bytes or another partition in {what}"
     for path in deleted.keys() | masks.keys():
         if deleted.get(path) != masks.get(path):

@@ -1,6 +1,7 @@
 """Avro object container files, block by block.
 
 - `reader`          the `SourceFile`: opens a file, scans, fetches
+- `iceberg_file`    the same for the files of an Iceberg table
 - `container`       header, blocks, sync markers
 - `codecs`          compression of blocks
 - `block_records`   the records of a block, decompressed and checked
@@ -21,11 +22,15 @@
 """
 
 from gnomon.sources.avro.container import MAGIC
+from gnomon.sources.avro.iceberg_file import MOST_BLOCK_ROWS, numbers_of_rows, open_iceberg_avro
 from gnomon.sources.avro.reader import open_avro
 from gnomon.sources.avro.write import avro_style
 
 __all__ = [
     "MAGIC",
+    "MOST_BLOCK_ROWS",
     "avro_style",
+    "numbers_of_rows",
     "open_avro",
+    "open_iceberg_avro",
 ]

@@ -204,10 +204,11 @@ def _find(reads: ReadAheadBuffer, sync: bytes, position: int) -> int | None:
     return None
 
 
-def check_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> None:
-    """Check that a sound block begins at `offset`. DamagedSource, UnsupportedFormat.
+def check_block(reads: ReadAheadBuffer, offset: int, sync: bytes) -> Block:
+    """The block at `offset`, checked to be sound. DamagedSource, UnsupportedFormat.
 
     A split's scan checks the first block of the next split, because a search takes a damaged block for bytes of a
     row."""
     block = block_at(reads, offset)
     check_sync(reads.peek(block.end - SYNC_BYTES, SYNC_BYTES), sync, block, reads.path)
+    return block

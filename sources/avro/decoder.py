@@ -18,7 +18,7 @@ from gnomon.sources.avro.codegen import Program
 from gnomon.sources.avro.columns import Column
 from gnomon.sources.avro.errors import Malformed
 from gnomon.sources.avro.limits import Budget, read_length
-from gnomon.sources.avro.nested_columns import ColumnFactory, wrong_branch
+from gnomon.sources.avro.nested_columns import ColumnFactory, arrow_field, wrong_branch
 from gnomon.sources.avro.schema import Record, parse_schema
 
 VALUE = "value"  # the only column of rows that are not records
@@ -35,13 +35,14 @@ Skipping = Callable[[bytes, int, int], int]
 class RowSchema:
     """The columns of a file's rows. Files with the same schema text share it, and so do threads."""
 
-    def __init__(self, text: bytes) -> None:
-        root, columns = parse_schema(text), ColumnFactory()
+    def __init__(self, text: bytes, of_iceberg: bool = False) -> None:
+        root, columns = parse_schema(text, of_iceberg), ColumnFactory()
         if isinstance(root, Record):
             fields = [(name, columns.column(node, (root,))) for name, node in root.fields]
+            self.arrow = pa.schema([arrow_field(root, name, column) for name, column in fields])
         else:
             fields = [(VALUE, columns.column(root))]
-        self.arrow = pa.schema([pa.field(name, column.type) for name, column in fields])
+            self.arrow = pa.schema([pa.field(name, column.type) for name, column in fields])
         self.least = sum(column.least for _, column in fields)  # bytes of the shortest row
         self.text_bytes = len(text)
         self._fields = fields
@@ -64,9 +65,9 @@ class RowSchema:
         return found
 
 
-def row_schema(text: bytes) -> RowSchema:
-    """The schema of this text. Raises Malformed and LimitExceeded."""
-    return _kept_schema(text) if len(text) <= LONGEST_KEPT else RowSchema(text)
+def row_schema(text: bytes, of_iceberg: bool = False) -> RowSchema:
+    """The schema of this text. `of_iceberg` as in `parse_schema`. Raises Malformed and LimitExceeded."""
+    return _kept_schema(text, of_iceberg) if len(text) <= LONGEST_KEPT else RowSchema(text, of_iceberg)
 
 
 _kept_schema = lru_cache(KEPT_SCHEMAS)(RowSchema)

@@ -12,7 +12,7 @@ from gnomon.sources.avro.codegen import Program
 from gnomon.sources.avro.columns import Column, JsonColumn, Lists, leaf_column
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
-from gnomon.sources.types import int32s
+from gnomon.sources.types import FIELD_ID, int32s
 
 MOST_LEAVES = 20_000  # innermost columns: a type that is named repeatedly makes any number
 MOST_NESTED = 40  # nesting levels of columns: deeper values are read as JSON
@@ -65,13 +65,19 @@ def wrong_branch(branch: int) -> None:
     raise Malformed(f"branch {(branch >> 1) ^ -(branch & 1)} of a union")
 
 
+def arrow_field(record: Record, name: str, column: Column) -> pa.Field:
+    """A field of a record in Arrow, with its field id as metadata."""
+    number = record.ids.get(name)
+    return pa.field(name, column.type, metadata=None if number is None else {FIELD_ID: str(number).encode()})
+
+
 class RecordColumn:
     """A record, as a struct."""
 
     def __init__(self, columns: ColumnFactory, record: Record, within: tuple[Node, ...], nullable: bool) -> None:
         self.name = record.name
         self.fields = [(name, columns.column(node, within)) for name, node in record.fields]
-        self.type = pa.struct([pa.field(name, column.type) for name, column in self.fields])
+        self.type = pa.struct([arrow_field(record, name, column) for name, column in self.fields])
         self.least = sum(column.least for _, column in self.fields)
         self.leaves = max(sum(column.leaves for _, column in self.fields), 1)
         self._valid = columns.list() if nullable else None
@@ -132,11 +138,11 @@ class MapColumn:
 
     def __init__(self, columns: ColumnFactory, node: Map, within: tuple[Node, ...]) -> None:
         self.name = node.name
-        self._key = columns.column(Leaf("string", "string"))
+        self._key = columns.column(node.keys, within)
         self._value = columns.column(node.values, within)
         self._lengths = columns.list()
-        self.leaves = 1 + self._value.leaves
-        self.type = pa.map_(pa.string(), self._value.type)
+        self.leaves = self._key.leaves + self._value.leaves
+        self.type = pa.map_(self._key.type, self._value.type)
 
     def read(self, program: Program) -> None:
         _read_runs(program, [self._key, self._value], self._lengths)

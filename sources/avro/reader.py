@@ -3,6 +3,7 @@ block (docs/internals/other-formats.md)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -33,7 +34,15 @@ SCHEMA_GROWTH = 30  # approximate memory of a schema, as a multiple of its text
 CODEC_KEY, SCHEMA_KEY = "avro.codec", "avro.schema"
 
 
+File = TypeVar("File", bound="AvroFile")
+
+
 def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile":
+    """Open an Avro file, as `open_as` does."""
+    return open_as(AvroFile, reader)
+
+
+def open_as(kind: type[File], reader: RangeReader) -> File:
     """Open an Avro file. Reads the header, and the last bytes for the digest: one round of reads where the header is
     within the first 64 KB."""
     path, size = reader.name, reader.size
@@ -50,7 +59,7 @@ def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile
             raise LimitExceeded(f"codec {codec[:80]!r}, not one of {', '.join(UNPACKERS)}")
         if SCHEMA_KEY not in header.metadata:
             raise Malformed(f"the header has no {SCHEMA_KEY}")
-        schema = row_schema(header.metadata[SCHEMA_KEY])
+        schema = row_schema(header.metadata[SCHEMA_KEY], kind.of_iceberg)
     except (Malformed, OverlongVarint) as error:
         raise DamagedSource(f"the header cannot be read: {error}", path, 0) from error
     except LimitExceeded as error:
@@ -58,7 +67,7 @@ def open_avro(reader: RangeReader, _options: Options | None = None) -> "AvroFile
     digest = hashlib.blake2b(repr((sorted(header.metadata.items()), header.sync, size)).encode(), digest_size=16)
     digest.update(tail)
     first = _first_block(head[header.end : header.end + HEAD_BYTES], header.end, size)
-    return AvroFile(header, codec, schema, size, digest.hexdigest(), first)
+    return kind(header, codec, schema, size, digest.hexdigest(), first)
 
 
 def _refuse_magic(found: bytes, path: str) -> None:
@@ -95,12 +104,13 @@ class AvroFile:
     """One Avro file, with its header read. Safe to share between threads."""
 
     rows = None  # the header does not say
+    of_iceberg = False  # how the schema is read
 
     def __init__(
         self, header: Header, codec: str, schema: RowSchema, size: int, digest: str, first: Block | None
     ) -> None:
         """`first` is the block after the header, if there is one."""
-        self._header = header
+        self.header = header
         self._codec = codec
         self._schema = schema
         self._size = size
@@ -124,7 +134,7 @@ class AvroFile:
 
     @property
     def cache_bytes(self) -> int:
-        metadata = sum(len(key) + len(value) for key, value in self._header.metadata.items())
+        metadata = sum(len(key) + len(value) for key, value in self.header.metadata.items())
         return metadata + SCHEMA_GROWTH * self._schema.text_bytes + self._lengths.cache_bytes
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
@@ -134,14 +144,14 @@ class AvroFile:
     def splits(self, target: int) -> list[Split]:
         """Ranges of about `target` bytes. Only one range where the sync marker repeats within itself (Polars writes 16
         bytes of 1): a search would take rows with the same bytes for blocks."""
-        sync = self._header.sync
+        sync = self.header.sync
         return [(0, self._size)] if sync in (sync + sync)[1:-1] else even_splits(self._size, target)
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """All rows; for a split, the rows of the blocks that begin in it."""
         decoder = self._schema.decoder(columns)
         within = split or (0, self._size)
-        yield from scan_rows(reader, self._header, self._codec, self._schema.least, decoder, within)
+        yield from scan_rows(reader, self.header, self._codec, self._schema.least, decoder, within)
 
     def units(self, offsets: Numbers) -> Numbers:
         """The positions of blocks."""
@@ -149,4 +159,4 @@ class AvroFile:
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         decoder = self._schema.decoder(columns)
-        return fetch_rows(reader, self._header, self._codec, self._schema.least, decoder, self._lengths, pointers)
+        return fetch_rows(reader, self.header, self._codec, self._schema.least, decoder, self._lengths, pointers)

@@ -70,6 +70,8 @@ def _value(node: Node, data: bytes, p: int, budget: Budget, depth: int) -> tuple
         count, p = budget.run(data, p, count, 0, 1, False)
         for _ in range(count):
             if isinstance(node, Map):
+                if not (isinstance(node.keys, Leaf) and node.keys.kind == "string"):
+                    raise LimitExceeded("a map of Iceberg whose keys are no strings, nested too deep")
                 key, p = _bytes(data, p)
                 keys.append(key.decode())
             element, p = _value(node.values if isinstance(node, Map) else node.items, data, p, budget, depth + 1)

@@ -45,8 +45,11 @@ class Leaf:
 
 @dataclass(eq=False)
 class Record:
+    """`ids` has the field ids of fields, as Iceberg writes them, by name."""
+
     name: str
     fields: list[tuple[str, "Node"]] = field(default_factory=list)
+    ids: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -57,8 +60,11 @@ class Array:
 
 @dataclass(eq=False)
 class Map:
+    """The keys are strings, but for Iceberg's maps."""
+
     values: "Node"
     name: str = "map"
+    keys: "Node" = field(default_factory=lambda: Leaf("string", "string"))
 
 
 @dataclass(eq=False)
@@ -70,20 +76,23 @@ class Union:
 Node = Leaf | Record | Array | Map | Union
 
 
-def parse_schema(text: bytes) -> Node:
-    """The type of a row. A record that contains itself is a cycle in the graph."""
+def parse_schema(text: bytes, of_iceberg: bool = False) -> Node:
+    """The type of a row. A record that contains itself is a cycle in the graph. `of_iceberg` reads the attributes of
+    Iceberg's files, too: timestamps without a zone (`adjust-to-utc`) and maps whose keys are no strings, which are
+    arrays of records (logical type `map`)."""
     try:
         declared = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"not JSON ({error})") from error
-    return _Names().node(declared, "", 0)
+    return _Names(of_iceberg).node(declared, "", 0)
 
 
 class _Names:
     """The named types seen so far, by full name."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_iceberg: bool) -> None:
         self._known: dict[str, Node] = {}
+        self._of_iceberg = of_iceberg
 
     def node(self, declared: Any, namespace: str, depth: int) -> Node:
         if depth > MOST_NESTED:
@@ -99,9 +108,12 @@ class _Names:
         kind = declared.get("type")
         if not isinstance(kind, str):  # Rust's writer annotates a fixed around the type that it declares
             inner = self.node(kind, namespace, depth + 1)
-            return _annotated(replace(inner), declared) if isinstance(inner, Leaf) and not inner.logical else inner
+            return self._leaf(replace(inner), declared) if isinstance(inner, Leaf) and not inner.logical else inner
         if kind == "array":
-            return Array(self.node(declared.get("items"), namespace, depth + 1))
+            items = self.node(declared.get("items"), namespace, depth + 1)
+            if self._of_iceberg and declared.get("logicalType") == "map" and _is_entry(items):
+                return Map(items.fields[1][1], keys=items.fields[0][1])
+            return Array(items)
         if kind == "map":
             return Map(self.node(declared.get("values"), namespace, depth + 1))
         if kind in RECORDS:
@@ -112,10 +124,16 @@ class _Names:
             size = declared.get("size")
             if not _is_count(size):
                 raise Malformed(f"a fixed of size {size!r}")
-            return self._keep(declared, namespace, _annotated(Leaf("fixed", "", size=size), declared))[0]
+            return self._keep(declared, namespace, self._leaf(Leaf("fixed", "", size=size), declared))[0]
         if kind in PRIMITIVES:
-            return _annotated(Leaf(kind, kind), declared)
+            return self._leaf(Leaf(kind, kind), declared)
         return self._named(kind, namespace)
+
+    def _leaf(self, leaf: Leaf, declared: dict[str, Any]) -> Leaf:
+        found = _annotated(leaf, declared)
+        if self._of_iceberg and found.logical.startswith("timestamp-") and declared.get("adjust-to-utc") is False:
+            found.logical = f"local-{found.logical}"
+        return found
 
     def _named(self, name: str, namespace: str) -> Node:
         if name in PRIMITIVES:
@@ -150,7 +168,14 @@ class _Names:
                 raise Malformed(f"record {record.name}: a field without a name")
             # Some writers annotate the field instead of its type. No reader honours that, so neither does this one.
             record.fields.append((name, self.node(one.get("type"), space, depth + 1)))
+            if _is_count(one.get("field-id")):
+                record.ids[name] = one["field-id"]
         return record
+
+
+def _is_entry(node: Node) -> TypeGuard[Record]:
+    """Whether a type is that of the entries of a map."""
+    return isinstance(node, Record) and [name for name, _ in node.fields] == ["key", "value"]
 
 
 def _is_count(value: object) -> TypeGuard[int]:

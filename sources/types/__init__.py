@@ -15,7 +15,16 @@ from gnomon.sources.types.arrays import first_difference, int32s, int64s, is_lis
 from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
 from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
 from gnomon.sources.types.exact_cast import SAFE_CAST, SAME_KIND, WIDENED, Unfit, can_hold, conform, fit
-from gnomon.sources.types.field_ids import FIELD_ID, lacks_names, matching, record_of
+from gnomon.sources.types.field_ids import (
+    FIELD_ID,
+    default_array,
+    default_of,
+    field_id,
+    has_field_ids,
+    lacks_names,
+    matching,
+    record_of,
+)
 from gnomon.sources.types.json_schema import (
     DIGITS_LIMIT,
     LONGS,
@@ -61,9 +70,13 @@ __all__ = [
     "conform",
     "converter",
     "decode_object",
+    "default_array",
+    "default_of",
+    "field_id",
     "first_difference",
     "fit",
     "from_text",
+    "has_field_ids",
     "infer_rows",
     "int32s",
     "int64s",

@@ -36,7 +36,7 @@ from gnomon.sources.types.arrays import (
     nulls,
     plain,
 )
-from gnomon.sources.types.field_ids import has_records, matching
+from gnomon.sources.types.field_ids import default_array, has_records, matching
 
 Places = npt.NDArray[np.int64]
 MOST_ITEMS = 2**31 - 1  # in all lists of an array together
@@ -284,7 +284,7 @@ def _offsets(places: Places) -> pa.Array:
 def _records(array: pa.StructArray, wanted: pa.StructType) -> pa.Array:
     pairs = matching(list(array.type), wanted)
     columns = [
-        conform(array.field(places[0]), field.type) if places else pa.nulls(len(array), field.type)
+        conform(array.field(places[0]), field.type) if places else default_array(field, len(array))
         for field, places in pairs
     ]
     if not columns:

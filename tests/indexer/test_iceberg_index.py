@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.dataset import dataset
 from pyiceberg import types as iceberg_types
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -58,6 +59,7 @@ CASES = [
     ("delta_vectors", ("name", "id")),
     ("iceberg_vectors", ("id",)),
     ("iceberg_position_deletes", ("id",)),
+    ("iceberg_orc_evolved", ("id",)),
     ("iceberg_position_deletes", ("name", "id")),
 ]
 
@@ -79,7 +81,7 @@ def test_the_leafs_have_exactly_the_live_rows_in_the_order_of_the_draft(
     for row in rows:
         path = row[PATH].removeprefix("file:")
         if path not in files:
-            files[path] = pq.ParquetFile(path).read(columns=list(key)).to_pylist()
+            files[path] = dataset(path, format=path.rpartition(".")[2]).to_table(columns=list(key)).to_pylist()
         assert files[path][row[POSITION]] == {one: row[one] for one in key}
     kind = iceberg_types.LongType() if key[0] == "id" else iceberg_types.StringType()
     bucket = BucketTransform(256).transform(kind)
@@ -178,6 +180,16 @@ def test_what_the_draft_cannot_hold_and_folders_with_files_are_refused(tmp_path:
     assert main(["export", index, str(tmp_path / "new"), "--iceberg-index", "--json"]) == 0
     with pytest.raises(UsageError, match="has files"):
         export_iceberg_index(storage_at(index), open_view(storage_at(index)), storage_at(str(tmp_path / "new")))
+
+
+def test_a_table_with_avro_files_is_refused(tmp_path: Path) -> None:
+    """Pointers into them are no row numbers. Those into ORC files are."""
+    index = str(tmp_path / "index")
+    table = BY_NAME["iceberg_avro_evolved"]
+    indexed(table, table.versions[1], ("id",), index)
+    with pytest.raises(UsageError, match=r"\.avro: the index has no row numbers of an Avro file"):
+        export_iceberg_index(storage_at(index), open_view(storage_at(index)), storage_at(str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_key_of_uuids_is_refused(tmp_path: Path) -> None:

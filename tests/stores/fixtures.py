@@ -7,6 +7,7 @@ import pytest
 
 from tests.stores.azure import azure_server
 from tests.stores.hdfs import hdfs_cluster
+from tests.stores.iceberg_rest import rest_catalog
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 
@@ -30,6 +31,13 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A namenode and a datanode for the whole run."""
     with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an Iceberg REST catalog for the whole run."""
+    with rest_catalog(tmp_path_factory.mktemp("iceberg-rest")) as address:
+        yield address
 
 
 @pytest.fixture

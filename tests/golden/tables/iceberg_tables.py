@@ -3,16 +3,21 @@
 from collections.abc import Callable
 
 from tests.golden.tables.equality_deletes import EqualityDeletes
+from tests.golden.tables.iceberg_columns import (
+    EVERYTHING,
+    MERGE_ON_READ,
+    ROWS,
+    iceberg_avro_blocks,
+    iceberg_avro_evolved,
+    iceberg_avro_types,
+    iceberg_evolved,
+    iceberg_formats,
+    iceberg_formats_evolved,
+    iceberg_orc_evolved,
+    iceberg_orc_types,
+    iceberg_types,
+)
 from tests.golden.tables.recorders import IcebergRecorder
-
-MERGE_ON_READ = (
-    "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', 'write.merge.mode' = 'merge-on-read'"
-)
-EVERYTHING = "options => map('rewrite-all', 'true')"
-ROWS = (
-    "SELECT id, concat('name-', id) AS name, CAST(id * 1.25 AS DECIMAL(9,2)) AS amount, "
-    "timestamp_micros(1767225600000000 + id * 61000001) AS seen"
-)
 
 
 def iceberg_vectors(run: IcebergRecorder) -> None:
@@ -92,48 +97,6 @@ def iceberg_upgraded(run: IcebergRecorder) -> None:
     run("update", "UPDATE {t} SET name = 'changed' WHERE id IN (0, 70, 110)")
 
 
-def iceberg_evolved(run: IcebergRecorder) -> None:
-    """Schema evolution: renamed, added, dropped, added again under the dropped name, moved and widened columns, also
-    within a struct, a list and a map, and the key."""
-    run(
-        "create",
-        "CREATE TABLE {t} (id INT, amount DECIMAL(9,2), ratio FLOAT, note STRING, "
-        "address STRUCT<street: STRING, zip: INT>, list ARRAY<STRUCT<a: INT, b: STRING>>, "
-        "map MAP<STRING, STRUCT<c: INT>>) USING iceberg LOCATION '{path}' "
-        f"TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})",
-    )
-    rows = (
-        "SELECT CAST(id AS INT), CAST(id / 4 AS DECIMAL(9,2)), CAST(id / 3 AS FLOAT), concat('note ', id), "
-        "named_struct('street', concat('street ', id), 'zip', CAST(id + 1000 AS INT)), "
-        "array(named_struct('a', CAST(id AS INT), 'b', 'x')), map('k', named_struct('c', CAST(id AS INT)))"
-    )
-    run("append", f"INSERT INTO {{t}} {rows} FROM range(0, 60, 1, 1)")
-    run("rename a column", "ALTER TABLE {t} RENAME COLUMN amount TO price")
-    run("widen int to bigint", "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT")
-    run("widen float to double", "ALTER TABLE {t} ALTER COLUMN ratio TYPE DOUBLE")
-    run("widen decimal", "ALTER TABLE {t} ALTER COLUMN price TYPE DECIMAL(18,2)")
-    run("drop a column", "ALTER TABLE {t} DROP COLUMN note")
-    run("delete", "DELETE FROM {t} WHERE price = 1.25")
-    run("add a column with the name of the dropped one", "ALTER TABLE {t} ADD COLUMN note INT")
-    run("move a column to the front", "ALTER TABLE {t} ALTER COLUMN note FIRST")
-    run("rename a field", "ALTER TABLE {t} RENAME COLUMN address.zip TO postcode")
-    run("widen a field", "ALTER TABLE {t} ALTER COLUMN address.postcode TYPE BIGINT")
-    run("add a field", "ALTER TABLE {t} ADD COLUMN address.country STRING FIRST")
-    run("drop a field", "ALTER TABLE {t} DROP COLUMN address.street")
-    run("rename a field in a list", "ALTER TABLE {t} RENAME COLUMN list.element.a TO z")
-    run("add a field in a map", "ALTER TABLE {t} ADD COLUMN map.value.d INT")
-    run(
-        "append",
-        "INSERT INTO {t} SELECT CAST(-id AS INT), id + 5000000000, CAST(id + 0.25 AS DECIMAL(18,2)), id / 3, "
-        "named_struct('country', 'CH', 'postcode', id + 5000000000), array(named_struct('z', 1, 'b', 'y')), "
-        "map('k', named_struct('c', 1, 'd', 2)) FROM range(0, 30, 1, 1)",
-    )
-    run("update", "UPDATE {t} SET note = 1 WHERE id % 20 = 0")
-    run.key = ("number",)
-    run("rename the key", "ALTER TABLE {t} RENAME COLUMN id TO number")
-    run("rewrite data files", f"CALL lake.system.rewrite_data_files(table => 'db.{run.name}', {EVERYTHING})")
-
-
 def iceberg_hidden_partitions(run: IcebergRecorder) -> None:
     """Partitions by bucket, truncate and days, in folders of the object-store layout; then an identity field added, a
     field dropped, and a field replaced."""
@@ -172,55 +135,6 @@ def iceberg_partitions(run: IcebergRecorder) -> None:
     run("update to another partition", "UPDATE {t} SET city = 'x=y/z' WHERE id IN (4, 16)")
     run("rename the partition column", "ALTER TABLE {t} RENAME COLUMN city TO town")
     run("append", f"INSERT INTO {{t}} {rows} FROM range(60, 72, 1, 1)")
-
-
-def iceberg_formats(run: IcebergRecorder) -> None:
-    """Data files of Parquet, ORC and Avro in one table, with deletes in each, and a renamed column."""
-    run(
-        "create",
-        "CREATE TABLE {t} (id BIGINT, name STRING, amount DECIMAL(9,2), seen TIMESTAMP) USING iceberg "
-        f"LOCATION '{{path}}' TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})",
-    )
-    for start, name in ((0, "parquet"), (40, "orc"), (80, "avro")):
-        run(f"write {name}", f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{name}')")
-        run("append", f"INSERT INTO {{t}} {ROWS} FROM range({start}, {start + 40}, 1, 1)")
-    run("delete", "DELETE FROM {t} WHERE id % 10 = 3")
-    run("rename a column", "ALTER TABLE {t} RENAME COLUMN amount TO price")
-    run("write orc", "ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'orc')")
-    run("delete", "DELETE FROM {t} WHERE id % 10 = 4")
-
-
-def iceberg_types(run: IcebergRecorder) -> None:
-    """Types: timestamps with and without a zone before 1970 too, decimals of 38 digits, binary, lists, maps, structs,
-    NaN, and nulls in each column."""
-    run(
-        "create",
-        "CREATE TABLE {t} (id DECIMAL(38,10), bool BOOLEAN, whole INT, real FLOAT, double DOUBLE, seen TIMESTAMP, "
-        "local TIMESTAMP_NTZ, day DATE, bytes BINARY, list ARRAY<INT>, map MAP<STRING, DECIMAL(9,2)>, "
-        "nested STRUCT<a: STRING, b: ARRAY<STRUCT<c: TIMESTAMP, d: BINARY>>>) USING iceberg LOCATION '{path}' "
-        f"TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})",
-    )
-    seen = "timestamp_micros((id - 20) * 86399999999 * 100)"
-    values = [
-        "CAST(id - 20 AS DECIMAL(38,10)) * 1234567890123456789.0123456789",
-        "id % 3 = 0",
-        "CAST(id AS INT)",
-        "IF(id = 1, float('NaN'), IF(id = 2, float('-Infinity'), float(id / 3)))",
-        "IF(id = 3, double('NaN'), IF(id = 4, double('Infinity'), IF(id = 5, -0.0D, id / 3)))",
-        seen,
-        f"CAST({seen} AS TIMESTAMP_NTZ)",
-        "date'1969-12-01' + CAST(id AS INT)",
-        "unhex(lpad(hex(id), 6, '00FF'))",
-        "IF(id % 4 = 0, array(), array(CAST(id AS INT), NULL))",
-        "map(concat('k', id), CAST(id / 4 AS DECIMAL(9,2)), '', NULL)",
-        f"named_struct('a', concat('ä', id), 'b', array(named_struct('c', {seen}, 'd', unhex('00'))))",
-    ]
-    absent = [values[0], *(f"IF(id % {2 + n} = 0, NULL, {value})" for n, value in enumerate(values[1:]))]
-    run("append", f"INSERT INTO {{t}} SELECT {', '.join(values)} FROM range(0, 40, 1, 1)")
-    run("append nulls", f"INSERT INTO {{t}} SELECT {', '.join(absent)} FROM range(40, 80, 1, 1)")
-    run("delete by a timestamp", "DELETE FROM {t} WHERE seen < timestamp'1969-12-15 00:00:00'")
-    run("update", "UPDATE {t} SET nested = NULL WHERE whole = 30 OR bool")
-    run("null key", "INSERT INTO {t} (id, whole) VALUES (NULL, 1)")
 
 
 def iceberg_equality_deletes(run: IcebergRecorder) -> None:
@@ -339,19 +253,45 @@ def iceberg_expired(run: IcebergRecorder) -> None:
 
 
 def iceberg_defaults(run: IcebergRecorder) -> None:
-    """Version 3: columns added with a default, which older files answer with."""
+    """Version 3: columns of all types, and a field of a struct, added with a default, which older files of Parquet and
+    Avro answer with, also after a rename and where the type is widened; newer files have nulls of their own. Spark
+    reads no defaults of ORC files."""
     run(
         "create",
-        "CREATE TABLE {t} (id BIGINT, name STRING) USING iceberg LOCATION '{path}' "
+        "CREATE TABLE {t} (id BIGINT, name STRING, inner STRUCT<a: INT>) USING iceberg LOCATION '{path}' "
         f"TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})",
     )
-    run("append", "INSERT INTO {t} SELECT id, concat('name-', id) FROM range(0, 40, 1, 1)")
+    rows = "SELECT id, concat('name-', id), IF(id % 5 = 0, NULL, named_struct('a', CAST(id AS INT)))"
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(0, 40, 1, 1)")
+    run("write avro", "ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(40, 60, 1, 1)")
     java = run.spark._jvm.org.apache.iceberg
-    default = java.expressions.Expressions.lit("none")
-    run.table().updateSchema().addColumn("note", java.types.Types.StringType.get(), default).commit()
-    run.record("add a column with a default")
-    run("append", "INSERT INTO {t} SELECT id, concat('name-', id), NULL FROM range(40, 60, 1, 1)")
+    types, literal = java.types.Types, java.expressions.Expressions.lit
+    defaults = {
+        "note": (types.StringType.get(), 'it\'s "none"'),
+        "whole": (types.IntegerType.get(), 7),
+        "flag": (types.BooleanType.get(), True),
+        "ratio": (types.FloatType.get(), 0.1),
+        "price": (types.DecimalType.of(9, 2), "12.50"),
+        "day": (types.DateType.get(), "1969-12-30"),
+        "seen": (types.TimestampType.withZone(), "1969-12-31T23:59:59.999999+00:00"),
+        "local": (types.TimestampType.withoutZone(), "2026-01-01T00:00:00.000001"),
+    }
+    update = run.table().updateSchema()
+    for name, (kind, value) in defaults.items():
+        update = update.addColumn(name, kind, literal(value).to(kind))
+    update = update.addColumn("inner", "b", types.LongType.get(), "", literal(5))
+    update.commit()
+    run.record("add columns with defaults")
+    own = ", ".join(f"CAST(NULL AS {kind})" for kind in ("STRING", "INT", "BOOLEAN", "FLOAT", "DECIMAL(9,2)", "DATE"))
+    own += ", NULL, NULL"
+    newer = "SELECT id, concat('name-', id), named_struct('a', CAST(id AS INT), 'b', NULL)"
+    run("append nulls", f"INSERT INTO {{t}} {newer}, {own} FROM range(60, 70, 1, 1)")
     run("delete", "DELETE FROM {t} WHERE id % 10 = 3")
+    run("delete by a default", "DELETE FROM {t} WHERE whole = 7 AND id BETWEEN 35 AND 45")
+    run("rename a column", "ALTER TABLE {t} RENAME COLUMN whole TO number")
+    run("widen a column", "ALTER TABLE {t} ALTER COLUMN number TYPE BIGINT")
+    run("update", "UPDATE {t} SET note = 'changed' WHERE id IN (1, 50, 61)")
 
 
 ICEBERG: dict[str, Callable[[IcebergRecorder], None]] = {
@@ -362,10 +302,16 @@ ICEBERG: dict[str, Callable[[IcebergRecorder], None]] = {
         iceberg_rewritten,
         iceberg_upgraded,
         iceberg_evolved,
+        iceberg_avro_evolved,
+        iceberg_orc_evolved,
+        iceberg_formats_evolved,
         iceberg_hidden_partitions,
         iceberg_partitions,
         iceberg_formats,
         iceberg_types,
+        iceberg_avro_types,
+        iceberg_avro_blocks,
+        iceberg_orc_types,
         iceberg_equality_deletes,
         iceberg_equality_scopes,
         iceberg_name_mapping,

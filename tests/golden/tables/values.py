@@ -11,7 +11,7 @@ import pyarrow as pa
 def exact(value: Any) -> Any:
     """A Python value of Arrow's `to_pylist` as JSON. A decimal becomes text with all its digits. A date, a time and a
     timestamp become ISO text; a timestamp has six digits of a second, and a Z if it is a point in time. Bytes become
-    hexadecimal text. NaN and the infinities become text."""
+    hexadecimal text. NaN, the infinities and the keys of maps become text."""
     match value:
         case float() if not math.isfinite(value):
             return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
@@ -27,7 +27,7 @@ def exact(value: Any) -> Any:
         case bytes():
             return value.hex()
         case dict():
-            return {name: exact(part) for name, part in value.items()}
+            return {str(name): exact(part) for name, part in value.items()}
         case list() | tuple():
             return [exact(part) for part in value]
     return value

@@ -106,31 +106,32 @@ class DeltaLake:
         return [one["gnomon.append"] for one in self.table().history() if "gnomon.append" in one]
 
 
-def here(root: Path, monkeypatch: pytest.MonkeyPatch, store: str = "") -> Catalog:
-    """The catalog `here` of a test, which the environment leads to. Its tables lie below `root`, or below the URL of a
-    place on S3."""
-    (root / "warehouse").mkdir()
-    properties = {
-        "TYPE": "sql",
-        "URI": f"sqlite:///{root}/catalog.db",
-        "WAREHOUSE": store or f"file://{root}/warehouse",
-    }
-    if store:
-        properties |= {
-            "S3__ENDPOINT": os.environ["AWS_ENDPOINT_URL"],
-            "S3__REGION": os.environ["AWS_REGION"],
-            "S3__ACCESS_KEY_ID": os.environ["AWS_ACCESS_KEY_ID"],
-            "S3__SECRET_ACCESS_KEY": os.environ["AWS_SECRET_ACCESS_KEY"],
-        }
+def configure(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
+    """Set the properties of pyiceberg's catalog `here`, by its variables of the environment."""
     for name, value in properties.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name}", value)
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name.upper()}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+
+
+def here(root: Path, monkeypatch: pytest.MonkeyPatch, store: str = "") -> Catalog:
+    """A catalog in SQLite. Its tables lie below `root`, or below the URL of a place on S3."""
+    (root / "warehouse").mkdir()
+    warehouse = store or f"file://{root}/warehouse"
+    configure(monkeypatch, type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=warehouse)
+    if store:
+        configure(
+            monkeypatch,
+            s3__endpoint=os.environ["AWS_ENDPOINT_URL"],
+            s3__region=os.environ["AWS_REGION"],
+            s3__access_key_id=os.environ["AWS_ACCESS_KEY_ID"],
+            s3__secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+        )
     return load_catalog("here")
 
 
 class IcebergLake:
     """`spec` maps columns to transforms. The table's files lie below `root`, or below `store`, the URL of a place on
-    S3."""
+    S3. `rest` is the address of a REST catalog, instead of one in SQLite; `database` is the table's namespace."""
 
     def __init__(
         self,
@@ -138,10 +139,16 @@ class IcebergLake:
         monkeypatch: pytest.MonkeyPatch,
         spec: Mapping[str, Transform[Any, Any]] | None = None,
         store: str = "",
+        rest: str = "",
+        database: str = "db",
     ) -> None:
-        self.name, self.catalog = "iceberg:here.db.t", here(root, monkeypatch, store)
-        self.catalog.create_namespace("db")
-        made = self.catalog.create_table("db.t", ROWS)
+        if rest:
+            configure(monkeypatch, type="rest", uri=rest)
+        self.catalog: Catalog = load_catalog("here") if rest else here(root, monkeypatch, store)
+        self.identifier = f"{database}.t"
+        self.name = f"iceberg:here.{self.identifier}"
+        self.catalog.create_namespace(database)
+        made = self.catalog.create_table(self.identifier, ROWS)
         with made.update_spec() as update:
             for column, transform in (spec or {}).items():
                 update.add_field(column, transform)
@@ -152,7 +159,7 @@ class IcebergLake:
             self.delete(8)
 
     def table(self) -> Table:
-        return self.catalog.load_table("db.t")
+        return self.catalog.load_table(self.identifier)
 
     def append(self, table: pa.Table) -> None:
         self.table().append(table)

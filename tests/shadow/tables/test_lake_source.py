@@ -9,7 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StructType, UUIDType
 from pyroaring import BitMap64
 
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
@@ -160,13 +164,41 @@ def test_every_flipped_bit_of_a_deletion_vector_is_noticed() -> None:
 
 
 def test_a_damaged_file_of_position_deletes_is_an_error() -> None:
-    for kind in ("PARQUET", "AVRO"):
+    for kind in ("PARQUET", "AVRO", "ORC"):
         with pytest.raises(SourceError, match=r"/t/deletes"):
             list(
                 iceberg_deletes.position_deletes(b"PAR1 no such file", {"file_path": "/t/deletes", "file_format": kind})
             )
-    with pytest.raises(UsageError, match="position deletes of format ORC"):
-        list(iceberg_deletes.position_deletes(b"", {"file_path": "/t/deletes", "file_format": "ORC"}))
+    with pytest.raises(UsageError, match="position deletes of format LANCE"):
+        list(iceberg_deletes.position_deletes(b"", {"file_path": "/t/deletes", "file_format": "LANCE"}))
+
+
+def test_an_orc_file_of_a_table_with_uuids_is_refused(tmp_path: Path) -> None:
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
+    catalog.create_namespace("ns")
+    inner = StructType(NestedField(3, "own", UUIDType()))
+    schema = IcebergSchema(NestedField(1, "id", LongType()), NestedField(2, "inner", inner))
+    table = catalog.create_table("ns.t", schema)
+    added = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{table.location()}/data/a.orc",
+        file_format=FileFormat.ORC,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=100,
+        spec_id=0,
+    )
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(added)
+    with pytest.raises(UsageError, match=r"/data/a\.orc: column inner\.own: a UUID in an ORC file is not read"):
+        lake_source(f"iceberg:{table.metadata_location}")
+
+
+def test_deletes_in_an_avro_file_that_is_gone_are_an_error(tmp_path: Path) -> None:
+    where = f"{tmp_path}/data/a.avro"
+    paths = iceberg_deletes.Paths(str(tmp_path), str(tmp_path))
+    with pytest.raises(SourceNotFound, match=r"data/a\.avro: gone, so that its deleted rows cannot be told"):
+        iceberg_deletes.pointer_numbers(paths, where, BitMap64([1]))
 
 
 def test_an_older_version_is_read_with_the_columns_of_its_time(iced: Table) -> None:
