@@ -46,6 +46,7 @@ class Action(Enum):
     )
     EMPTY_INDEX = "mount the disk; to empty the index, run gnomon build INDEX --full --accept-vanished"
     BUILD_FULL_OR_ELSEWHERE = "run gnomon build INDEX --full, or build to another folder"
+    BUILD_ELSEWHERE = "build to another folder"
     DEDUP_NULL_KEYS = "append the batch under another name, or run gnomon dedup with --null-keys dedup"
     UPGRADE = "upgrade gnomon"
     MAKE_TOKEN = "gnomon token NAME prints such a line"

@@ -149,9 +149,10 @@ class NewestVersion:
         added = [_entry(root, spec, info) for info in difference.to_index]
         self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
         segment_id = f"{NEWEST}{secrets.token_hex(8)}"
-        written, _ = index_here(cast(Storage, self._storage), spec, segment_id, fetcher, root.location, added)
+        written, rows = index_here(cast(Storage, self._storage), spec, segment_id, fetcher, root.location, added)
         older = difference.applied_to(base.segments)
-        ours = Segment(segment_id, tuple(written), tuple(added))
+        covered = [replace(file, rows=count) for file, count in zip(added, rows, strict=True)]
+        ours = Segment(segment_id, tuple(written), tuple(covered))
         masks = masks_at(cast(Storage, self._storage), spec, [*older, ours], content)
         segments = tuple(replace(one, masks=masks) for one in (*older, ours) if one.live)
         snapshot = replace(
@@ -180,10 +181,12 @@ def read_through(view: View) -> Segment | None:
 
 
 def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo) -> SourceFileEntry:
+    """The entry of a file. The rows of an Avro file are an estimate: only a scan counts them."""
     with root.storage.open(info.path, known=info) as reader:
         source = open_source(reader, spec.format, spec.read_options)
     partition = root.partition_of(info.path, bool(spec.partitions))
-    return SourceFileEntry(info.path, partition, source.rows or 0, info.size, info.mtime_ns, source.digest, info.etag)
+    rows = source.rows if source.rows is not None else info.size // source.row_bytes
+    return SourceFileEntry(info.path, partition, rows, info.size, info.mtime_ns, source.digest, info.etag)
 
 
 def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) -> IndexSpec:
@@ -196,8 +199,13 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
         for column in (*spec.stored_keys, *spec.include)
         if column.name in columns.names and columns.field(column.name).type != before.field(column.name).type
     ]
-    same = known is not None and content.version.uuid == known.uuid
-    if not same or lost or changed or dict(content.types) != dict(spec.partition_types):
-        what = "another table is there now" if not same else "its columns or partitions changed since it was indexed"
-        raise IndexBehind(what, spec.table, column=", ".join([*lost, *changed]), action=Action.BUILD_AGAIN)
+    if known is None or content.version.uuid != known.uuid:
+        raise IndexBehind("another table is there now", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE)
+    if lost or changed or dict(content.types) != dict(spec.partition_types):
+        raise IndexBehind(
+            "its columns or partitions changed since it was indexed",
+            spec.table,
+            column=", ".join([*lost, *changed]) or None,
+            action=Action.BUILD_ELSEWHERE,
+        )
     return replace(spec, schema=content.columns)

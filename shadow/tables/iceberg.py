@@ -68,7 +68,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     used = set(found.specs.values()) or {table.spec().spec_id}  # of a table without files, those of its first ones
     types = _partition_types(schema, [table.specs()[spec] for spec in used], name)
     names = _names(table.name_mapping())
-    fields = [_field(one, names.get(one.field_id, ()), names, name) for one in schema.fields if one.name not in types]
+    fields = {one.field_id: _field(one, names.get(one.field_id, ()), names, name) for one in schema.fields}
     paths = Paths(root, table.metadata.location)
     _check_orc(found, schema)
     return LakeContent(
@@ -77,9 +77,9 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
         root=root,
         files=_files(found, paths, table, types, schema, name),
         types=types,
-        columns=ddl_of(fields, name),
+        columns=ddl_of([one for one in fields.values() if one.name not in types], name),
         deleted=partial(deleted_rows, table.io, found, paths, name),
-        equality_deletes=partial(equality_deletes, table, schema, found, paths, name),
+        equality_deletes=partial(equality_deletes, table, fields, found, paths, name),
         locations=lambda: {paths.path(location): location for location in found.data},
     )
 
@@ -208,7 +208,9 @@ def _files(
 
 def _check_orc(found: Manifests, schema: Schema) -> None:
     """Raise UsageError for an ORC file of a table with UUIDs, which look like bytes there."""
-    where = next((location for location, file in found.data.items() if file.format == ORC), None)
+    kinds = {location: file.format for location, file in found.data.items()}
+    kinds |= {file.entry["file_path"]: file.entry["file_format"].upper() for file in found.deletes}
+    where = next((location for location, kind in kinds.items() if kind == ORC), None)
     for number in schema.field_ids if where is not None else ():
         if isinstance(schema.find_type(number), iceberg_types.UUIDType):
             raise UsageError("a UUID in an ORC file is not read", where, column=schema.find_column_name(number))

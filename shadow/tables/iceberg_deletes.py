@@ -2,7 +2,7 @@
 The rules are those of https://iceberg.apache.org/spec/."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from gnomon.base.errors import check_memory
+from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
 from gnomon.shadow.storage import source_storage
 from gnomon.shadow.tables.iceberg_manifests import (
@@ -29,9 +29,10 @@ from gnomon.shadow.tables.iceberg_manifests import (
     first_line,
     read_file,
 )
+from gnomon.shadow.tables.lake_source import ddl_of
 from gnomon.shadow.tables.table_source import EqualityDeletes
+from gnomon.sources import DECLARED, open_source
 from gnomon.sources.avro import numbers_of_rows
-from gnomon.sources.types import FIELD_ID
 
 TABLES: Mapping[str, Callable[..., pa.Table]] = {PARQUET: pq.read_table, ORC: orc.read_table}
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
@@ -71,27 +72,20 @@ def pointer_numbers(paths: Paths, location: str, rows: BitMap64) -> BitMap64:
         raise SourceNotFound("gone, so that its deleted rows cannot be told", location) from None
 
 
-def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Paths, name: str) -> list[EqualityDeletes]:
-    """The deletes by values. A file of them applies to data files with a lower sequence number, and, if its partition
-    spec has fields, of the same spec and partition."""
+def equality_deletes(
+    table: Table, fields: Mapping[int, pa.Field], found: Manifests, paths: Paths, name: str
+) -> list[EqualityDeletes]:
+    """The deletes by values of columns, which are in `fields` by their ids. A file of them applies to data files with a
+    lower sequence number, and, if its partition spec has fields, of the same spec and partition."""
     deletes = []
     for delete in found.deletes:
         file, where = delete.entry, delete.entry["file_path"]
         if file["content"] != EQUALITY_DELETES:
             continue
-        if file["file_format"].upper() != PARQUET:
-            raise UsageError(
-                f"equality deletes of format {file['file_format']} are not read", where, expected="Parquet"
-            )
-        columns = {number: schema.find_column_name(number) for number in file["equality_ids"]}
-        try:
-            rows = pq.read_table(pa.BufferReader(read_file(table.io, where, name)))
-        except (pa.ArrowException, OSError) as error:
-            check_memory(error)
-            raise SourceError(f"a damaged file of equality deletes ({first_line(error)})", where) from None
-        places = {int((one.metadata or {}).get(FIELD_ID, -1)): i for i, one in enumerate(rows.schema)}
-        if any(column is None or number not in places for number, column in columns.items()):
-            raise UsageError("equality deletes by a column that the table no longer has are not read", where)
+        if any(number not in fields for number in file["equality_ids"]):
+            raise UsageError("equality deletes by a nested column, or by one that was dropped, are not read", where)
+        columns = [fields[number] for number in file["equality_ids"]]
+        rows = _deleted_values(MemoryFile(read_file(table.io, where, name), where), columns)
         everywhere = table.specs()[delete.spec].is_unpartitioned()
         files = frozenset(
             paths.path(location)
@@ -101,9 +95,20 @@ def equality_deletes(table: Table, schema: Schema, found: Manifests, paths: Path
                 everywhere or (found.specs[location], found.data[location].partition) == (delete.spec, delete.partition)
             )
         )
-        values = [rows.column(places[number]) for number in columns]
-        deletes.append(EqualityDeletes(where, pa.table(values, names=list(columns.values())), files))
+        deletes.append(EqualityDeletes(where, rows, files))
     return deletes
+
+
+def _deleted_values(reader: MemoryFile, columns: Sequence[pa.Field]) -> pa.Table:
+    """The rows of a file of equality deletes, in the types of the table. The file is read as a data file is."""
+    names = [column.name for column in columns]
+    source = open_source(reader, "parquet", {DECLARED: ddl_of(columns, reader.name)})
+    if missing := [name for name in names if name not in source.schema.names]:
+        raise SourceError(
+            "a file of equality deletes without their column", reader.name, expected=", ".join(missing), found="none"
+        )
+    batches = [batch.select(names) for batch in source.scan(reader, names)]
+    return pa.Table.from_batches(batches, schema=pa.schema([source.schema.field(name) for name in names]))
 
 
 def _applies(found: Manifests, location: str, sequence: int) -> bool:

@@ -2,7 +2,7 @@
 that it has deleted. Its metadata says so, and not its folder: nothing is listed."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -202,7 +202,7 @@ def field_of(
     return pa.field(name, kind, metadata={COMMENT: json.dumps(record)} if record else None)
 
 
-def ddl_of(fields: list[pa.Field], name: str) -> str:
+def ddl_of(fields: Iterable[pa.Field], name: str) -> str:
     """The DDL of a table's columns. UsageError for one whose type is not read."""
     try:
         return to_ddl(pa.schema(fields))

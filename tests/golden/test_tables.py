@@ -24,6 +24,7 @@ REFUSED = {
     "delta_widened": (DeltaError, "Unsupported table features required: .TypeWidening."),
     "iceberg_equality_deletes": (ValueError, "PyIceberg does not yet support equality deletes"),
     "iceberg_equality_scopes": (ValueError, "PyIceberg does not yet support equality deletes"),
+    "iceberg_equality_formats": (ValueError, "PyIceberg does not yet support equality deletes"),
     "iceberg_formats": (ValueError, "Unsupported file format: FileFormat.AVRO"),
 }
 WIDENED = {
@@ -131,6 +132,7 @@ BY_HAND: dict[str, Callable[[Version], pa.Table]] = {
     "delta_widened": read_widened,
     "iceberg_equality_deletes": read_with_deletes,
     "iceberg_equality_scopes": read_with_deletes,
+    "iceberg_equality_formats": read_with_deletes,
     "iceberg_formats": read_with_deletes,
 }
 

@@ -22,6 +22,7 @@ class EqualityDeletes:
         superseded: Sequence[int] = (),
         spec: int | None = None,
         partition: str | None = None,
+        format: str = "PARQUET",
     ) -> None:
         """Commit one delete file, and one file of the rows if there are any. All deletes have the same columns. A
         position delete of the same commit removes the superseded rows, by their positions, as Flink does where one
@@ -36,28 +37,28 @@ class EqualityDeletes:
         ids = self.run.spark.sparkContext._gateway.new_array(self.java.int, len(names))
         for place, name in enumerate(names):
             ids[place] = table.schema().findField(name).fieldId()
-        parquet = self.java.org.apache.iceberg.FileFormat.PARQUET
+        kind = self.java.org.apache.iceberg.FileFormat.valueOf(format)
         of_deletes = table.schema().select(names)
         factory = (
             self.java.org.apache.iceberg.data.GenericFileWriterFactory.Builder(table)
-            .dataFileFormat(parquet)
+            .dataFileFormat(kind)
             .dataSchema(table.schema())
-            .deleteFileFormat(parquet)
+            .deleteFileFormat(kind)
             .equalityFieldIds(ids)
             .equalityDeleteRowSchema(of_deletes)
             .build()
         )
         delta = table.newRowDelta()
-        writer = factory.newEqualityDeleteWriter(self.output(table), used, values)
+        writer = factory.newEqualityDeleteWriter(self.output(table, format), used, values)
         self.write(writer, of_deletes, deletes)
         delta.addDeletes(writer.toDeleteFile())
         if rows:
-            writer = factory.newDataWriter(self.output(table), used, values)
+            writer = factory.newDataWriter(self.output(table, format), used, values)
             self.write(writer, table.schema(), rows)
             delta.addRows(writer.toDataFile())
             if superseded:
                 path = writer.toDataFile().location()
-                writer = factory.newPositionDeleteWriter(self.output(table), used, values)
+                writer = factory.newPositionDeleteWriter(self.output(table, format), used, values)
                 for position in superseded:
                     writer.write(self.java.org.apache.iceberg.deletes.PositionDelete.create().set(path, position))
                 writer.close()
@@ -65,9 +66,9 @@ class EqualityDeletes:
         delta.commit()
         self.run.record(operation)
 
-    def output(self, table: Any) -> Any:
+    def output(self, table: Any, format: str) -> Any:
         self.files += 1
-        file = table.io().newOutputFile(f"{self.run.path}/data/written-by-java-{self.files}.parquet")
+        file = table.io().newOutputFile(f"{self.run.path}/data/written-by-java-{self.files}.{format.lower()}")
         return self.java.org.apache.iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
 
     def write(self, writer: Any, schema: Any, rows: Sequence[dict[str, Any]]) -> None:

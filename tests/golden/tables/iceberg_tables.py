@@ -169,6 +169,29 @@ def iceberg_equality_deletes(run: IcebergRecorder) -> None:
     run("rewrite data files", f"CALL lake.system.rewrite_data_files(table => 'db.{run.name}', {EVERYTHING})")
 
 
+def iceberg_equality_formats(run: IcebergRecorder) -> None:
+    """Equality deletes and rows in Avro and ORC files: of a narrower type than the key has later, of null, and of a key
+    that comes back in the same commit."""
+    run(
+        "create",
+        "CREATE TABLE {t} (id INT, name STRING) USING iceberg LOCATION '{path}' "
+        f"TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})",
+    )
+    rows = "SELECT IF(id = 7, NULL, CAST(id AS INT)), concat('name-', id)"
+    run("append", f"INSERT INTO {{t}} {rows} FROM range(0, 30, 1, 1)")
+    deletes = EqualityDeletes(run)
+    deletes.commit("equality delete in Avro", [{"id": 3}, {"id": 12}, {"id": 4_000}], format="AVRO")
+    run("append deleted keys again", "INSERT INTO {t} SELECT 3, 'back'")
+    added = [{"id": 5, "name": "in ORC"}, {"id": 100, "name": "new in ORC"}]
+    deletes.commit("upsert in ORC", [{"id": 5}, {"id": 14}], added, format="ORC")
+    added = [{"id": 100, "name": "in Avro"}, {"id": 101, "name": "new in Avro"}]
+    deletes.commit("upsert in Avro", [{"id": 100}, {"id": None}], added, format="AVRO")
+    run("widen the key", "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT")
+    run("append", "INSERT INTO {t} SELECT 5000000000 + id, concat('name-', id) FROM range(0, 5, 1, 1)")
+    deletes.commit("equality delete in ORC", [{"id": 5_000_000_001}, {"id": 5_000_000_003}], format="ORC")
+    run("delete a position", "DELETE FROM {t} WHERE id = 101")
+
+
 def iceberg_equality_scopes(run: IcebergRecorder) -> None:
     """Equality deletes of a partition, which leave equal keys of other partitions, and of a file without partition,
     which delete in all partitions; the partition field comes later than the first files. The key is (id, part)."""
@@ -314,6 +337,7 @@ ICEBERG: dict[str, Callable[[IcebergRecorder], None]] = {
         iceberg_orc_types,
         iceberg_equality_deletes,
         iceberg_equality_scopes,
+        iceberg_equality_formats,
         iceberg_name_mapping,
         iceberg_branches,
         iceberg_expired,

@@ -2,7 +2,7 @@
 
 from ast import literal_eval
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,15 @@ from gnomon.indexer import filter_new, load, read_index
 from gnomon.indexer.build import BuildRequest, build_without_spark, plan
 from gnomon.indexer.build.job import build_index
 from gnomon.shadow import Index, open_index
-from gnomon.shadow.errors import DamagedMetadata, KeyTypeError, SourceNotFound, SpecMismatch, StalePointer, UsageError
+from gnomon.shadow.errors import (
+    DamagedMetadata,
+    IndexBehind,
+    KeyTypeError,
+    SourceNotFound,
+    SpecMismatch,
+    StalePointer,
+    UsageError,
+)
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import commit, newest_snapshot
@@ -72,6 +80,7 @@ KEYS = {"iceberg_equality_scopes": ("id",)}  # the key of the deletes, where it 
 REBUILT = {  # tables, one of whose versions needs another index: what the error says
     "delta_renamed": "build to another folder",
     "iceberg_evolved": "build to another folder",
+    "iceberg_equality_formats": "build to another folder",
     "iceberg_avro_evolved": "build to another folder",
     "iceberg_orc_evolved": "build to another folder",
     "iceberg_formats_evolved": "build to another folder",
@@ -105,6 +114,18 @@ def test_each_version_answers_as_spark_reads_it(spark: SparkSession, table: Tabl
         report = verify(storage_at(index), sample=None)
         assert report.is_sound, report.faults
     assert (bool(refused), bool(rebuilt)) == (table.name in REFUSED, table.name in REBUILT)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_an_index_of_the_first_version_reads_the_newest_one_through(table: Table, tmp_path: Path) -> None:
+    """All changes between two versions, of rows and of columns, by the log of the table alone."""
+    first = next(version for version in table.versions if not version.gone and version.rows())
+    newest, key, index = table.versions[-1], KEYS.get(table.name, first.key), str(tmp_path / "index")
+    name = f"iceberg:{newest.metadata}" if newest.metadata else f"delta:{table.path}"
+    refused = {"delta_widened": "TypeWidening", **dict.fromkeys(REBUILT, "another folder")}.get(table.name)
+    with pytest.raises((IndexBehind, UsageError), match=refused) if refused else nullcontext():
+        build_index(None, name, index, BuildRequest(key, table_version=str(first.version)))
+        check(open_index(index, newest=True), newest, key, all_keys(table, key))
 
 
 def all_keys(table: Table, key: tuple[str, ...]) -> set[tuple[Any, ...]]:
