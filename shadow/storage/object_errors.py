@@ -51,7 +51,13 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
         raise FileNotFoundError(f"{where}: no such file") from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
         raise _no_access(where, error) from None
-    except (InvalidPathError, NotSupportedError, UnknownConfigurationKeyError, ValueError) as error:
+    except (
+        InvalidPathError,
+        NotSupportedError,
+        NotImplementedError,
+        UnknownConfigurationKeyError,
+        ValueError,
+    ) as error:
         raise StorageError(f"a name or setting that the store cannot hold: {reason(error)}", where) from None
     except BaseError as error:
         raise _other(where, error, meaning) from None

@@ -281,6 +281,12 @@ def test_an_address_is_shown_without_its_password(settings: pytest.MonkeyPatch) 
     assert "secret" not in str(caught.value)
 
 
+def test_a_client_told_not_to_create_only_writes_nothing(settings: pytest.MonkeyPatch) -> None:
+    settings.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    with pytest.raises(StorageError, match="f: a name or setting that the store cannot hold"):
+        ObjectStorage("s3://bucket/p", QUICK).put_new("f", [b"x"])
+
+
 def test_a_panic_of_the_client_is_a_refusal(monkeypatch: pytest.MonkeyPatch, storage: ObjectStorage) -> None:
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
     monkeypatch.setattr(obstore, "get", lambda *_, **__: (_ for _ in ()).throw(panic("request valid: no scheme")))
