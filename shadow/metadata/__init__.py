@@ -83,6 +83,7 @@ from gnomon.shadow.metadata.source_files import (
     digest_and_rows,
     source_of,
     source_root,
+    table_of,
     within,
     without_vanished,
 )
@@ -200,6 +201,7 @@ __all__ = [
     "source_of",
     "source_root",
     "spec_differences",
+    "table_of",
     "uncovered",
     "utc_now",
     "within",

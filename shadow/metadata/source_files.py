@@ -76,7 +76,7 @@ class SourceRoot:
     def _list(self) -> tuple[Files, Sequence[FileInfo]]:
         """The data files, and the files among them that engines skip."""
         found, skipped = self.source.list(self.storage)
-        files = [info for info in found if info.size]
+        files = [info for info in found if info.size or self.source.file_name]  # a file that is named counts
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"the file name {info.path!r} is not UTF-8; rename it", self.storage.root)
@@ -136,19 +136,23 @@ def source_root(location: Place) -> SourceRoot:
 def source_of(
     spec: IndexSpec, folders: Mapping[str, str] | None = None, version: TableVersion | None = None
 ) -> SourceRoot:
-    """The source of an index, which is not contacted yet: a look-up may never read it. `folders` are the known folders
-    of a catalog table's partitions; without them the source cannot be listed. `version` is the version of a lake table,
-    None for the newest. UsageError for a key-value folder, which has no source."""
+    """The source of an index, which is not contacted yet: a look-up may never read it. Parameters as of `table_of`.
+    UsageError for a key-value folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
+    source = table_of(spec, folders, version)
+    return SourceRoot(source_storage(split(spec.source)[0] if source.file_name else spec.source), source)
+
+
+def table_of(
+    spec: IndexSpec, folders: Mapping[str, str] | None = None, version: TableVersion | None = None
+) -> TableSource:
+    """The table of an index. `folders` are the known folders of a catalog table's partitions; without them the source
+    cannot be listed. `version` is the version of a lake table, None for the newest."""
     if is_lake(spec.table):
-        return SourceRoot(source_storage(spec.source), LakeSource(spec.table, version))
+        return LakeSource(spec.table, version)
     if spec.table:
-        known = Table(spec.table, folders or {}, spec.partition_types, spec.schema)
-        return SourceRoot(source_storage(spec.source), known)
-    if not spec.single_file:
-        return SourceRoot(source_storage(spec.source))
-    above, name = split(spec.source)
-    return SourceRoot(source_storage(above), PlainFiles(name))
+        return Table(spec.table, folders or {}, spec.partition_types, spec.schema)
+    return PlainFiles(split(spec.source)[1] if spec.single_file else "")
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:

@@ -19,10 +19,9 @@ from gnomon.shadow.metadata import (
     manifest_path,
     masks_of,
     snapshot_path,
-    source_of,
+    table_of,
 )
 from gnomon.shadow.storage import Storage
-from gnomon.shadow.tables import PlainFiles
 from gnomon.shadow.verify.report import Fault, Report
 
 Columns = Mapping[str, Mapping[str, str]]  # column: its types in source files, each with one file
@@ -100,7 +99,7 @@ def _source_files(view: View, segment: Segment) -> list[str]:
         if count > 1:
             faults.append(f"lists {path} {count} times")
     elsewhere: dict[tuple[str, str], list[str]] = {}
-    source = PlainFiles() if view.spec.holds_values else source_of(view.spec, view.snapshot.folders).source
+    source = table_of(view.spec, view.snapshot.folders)
     if source.versions is not None:
         return faults  # the table's metadata has the partition of a file, and not its path
     for file in segment.live.values():  # a catalog table has only current folders

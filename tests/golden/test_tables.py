@@ -26,6 +26,12 @@ REFUSED = {
     "iceberg_equality_scopes": (ValueError, "PyIceberg does not yet support equality deletes"),
     "iceberg_equality_formats": (ValueError, "PyIceberg does not yet support equality deletes"),
     "iceberg_formats": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_avro_blocks": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_avro_evolved": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_avro_types": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_defaults": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_formats_evolved": (ValueError, "Unsupported file format: FileFormat.AVRO"),
+    "iceberg_orc_types": (ValueError, "Unsupported schema projection from timestamp"),
 }
 WIDENED = {
     "tinyint": pa.int8(),
@@ -137,7 +143,10 @@ BY_HAND: dict[str, Callable[[Version], pa.Table]] = {
 }
 
 
-@pytest.mark.parametrize("table", TABLES, ids=str)
+READ_TWICE = [table for table in TABLES if table.name in BY_HAND or table.name not in REFUSED]
+
+
+@pytest.mark.parametrize("table", READ_TWICE, ids=str)
 def test_a_second_reader_reads_the_same_rows_at_each_version(table: Table) -> None:
     read = BY_HAND.get(table.name, READERS[table.format])
     for version in table.versions:
