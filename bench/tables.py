@@ -1,15 +1,18 @@
 """Rows by key of Delta and Iceberg tables: Gnomon beside the readers of the tables: `python -m bench.tables`.
 
-Wide rows have a text of 2 KB; narrow ones have none. The tables' own writers delete 1 % of the rows. Peers run in this
-process, one after the other, with the same keys. The tables of figures go to standard output."""
+Wide rows have a text of 2 KB; narrow ones have none. 1 % of the rows are deleted: with `--spark` by Spark, as deletion
+vectors of both formats, otherwise by deltalake and pyiceberg, which write files again. Peers run one after the other,
+with the same keys, in this process but for Spark. The tables of figures go to standard output."""
 
-import os
+import json
 import random
-import resource
 import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,15 +25,29 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.transaction import AddAction
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
-from bench.page import digits, row
-from gnomon.indexer.build import BuildRequest, plan
-from gnomon.indexer.build.job import build_index, nothing_to_do
+from bench.page import about, digits, row
+from gnomon.commands.spark import spark_session
+from gnomon.indexer.build import BuildRequest
+from gnomon.indexer.build.job import build_index
+from gnomon.indexer.build.segment import MOST_ROWS_HERE
 from gnomon.shadow import open_index
-from gnomon.shadow.tables import lake_source
+from tests.golden.tables.session import CATALOG, SparkBeside, spark_beside
 
 SEED = 23
+LIBRARIES = ["gnomon-index", "deltalake", "pyiceberg", "duckdb", "polars", "pyarrow", "pyspark"]
 PIECE = 500_000  # rows that are written at a time
+# Runs a command, and prints its seconds, CPU seconds and peak MB of memory. It is a process of its own, since the peak
+# of a process is at least that of the one that started it.
+MEASURE = """
+import json, os, subprocess, sys, time
+begin = time.perf_counter()
+_, status, used = os.wait4(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid, 0)
+print(json.dumps([time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024]))
+sys.exit(status != 0)
+"""
 Ask = Callable[[Sequence[int]], int]  # keys -> how many rows have them
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -55,11 +72,10 @@ def keys_of(count: int, asked: int) -> list[int]:
     return [number * 7919 % 1_000_000_007 for number in chance.sample(range(count), asked)]
 
 
-def make(folder: Path, count: int, wide: bool) -> tuple[str, str, SqlCatalog]:
-    """Write both tables. Returns their names, and the catalog of the Iceberg one."""
-    delta, place = folder / "delta", f"{folder.absolute()}"
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}/warehouse")
-    if not delta.exists():
+def make(folder: Path, count: int, wide: bool, spark: SparkBeside | None) -> tuple[str, SqlCatalog]:
+    """Write both tables. Returns the path of the Delta one, and the catalog of the Iceberg one, `ns.t`."""
+    delta, catalog = str(folder.absolute() / "delta"), catalog_of(folder)
+    if not Path(delta).exists():
         piece = PIECE if not wide else PIECE // 10
         catalog.create_namespace_if_not_exists("ns")
         table = catalog.create_table("ns.t", rows(0, 1, wide).schema)
@@ -67,26 +83,49 @@ def make(folder: Path, count: int, wide: bool) -> tuple[str, str, SqlCatalog]:
             some = rows(first, min(first + piece, count), wide)
             write_deltalake(delta, some, mode="append")
             table.append(some)
-        DeltaTable(delta).delete("n % 100 = 0")
-        table.delete(In("n", list(range(0, min(count, 20_000), 100))))
-    return f"delta:{delta.absolute()}", f"iceberg:{catalog.load_table('ns.t').metadata_location}", catalog
+        if spark is None:
+            DeltaTable(delta).delete("n % 100 = 0")
+            table.delete(In("n", list(range(0, min(count, 20_000), 100))))
+        else:
+            delete_by_vectors(delta, spark, "n % 100 = 0")
+    return delta, catalog
 
 
-def peers(delta: str, catalog: SqlCatalog) -> dict[str, Ask]:
+def catalog_of(folder: Path) -> SqlCatalog:
+    """The Iceberg catalog of a folder."""
+    place = folder.absolute()
+    return SqlCatalog(CATALOG, uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}/warehouse")
+
+
+def source_of(catalog: SqlCatalog) -> str:
+    """The name of the Iceberg table of now."""
+    return f"iceberg:{catalog.load_table('ns.t').metadata_location}"
+
+
+def delete_by_vectors(delta: str, spark: SparkBeside, condition: str) -> None:
+    """Delete rows of both tables, as deletion vectors."""
+    spark.run(f"ALTER TABLE delta.`{delta}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.run("ALTER TABLE own.ns.t SET TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")
+    for name in (f"delta.`{delta}`", "own.ns.t"):
+        spark.run(f"DELETE FROM {name} WHERE {condition}")
+
+
+def peers(path: str, catalog: SqlCatalog, spark: SparkBeside | None) -> dict[str, Ask]:
     """The tables' own readers."""
-    path = delta.removeprefix("delta:")
+
+    def listed(keys: Sequence[int]) -> str:
+        return ", ".join(map(str, keys))
 
     def datafusion(keys: Sequence[int]) -> int:
         query = QueryBuilder().register("t", DeltaTable(path))
-        return pa.table(query.execute(f"select * from t where id in ({', '.join(map(str, keys))})")).num_rows
+        return pa.table(query.execute(f"select * from t where id in ({listed(keys)})")).num_rows
 
     def by_pyiceberg(keys: Sequence[int]) -> int:
         return int(catalog.load_table("ns.t").scan(row_filter=In("id", list(keys))).to_arrow().num_rows)
 
     def duck(keys: Sequence[int]) -> int:
         files = DeltaTable(path).file_uris()
-        found = duckdb.execute(f"select * from read_parquet(?) where id in ({', '.join(map(str, keys))})", [files])
-        return len(found.fetchall())
+        return len(duckdb.execute(f"select * from read_parquet(?) where id in ({listed(keys)})", [files]).fetchall())
 
     def polars_delta(keys: Sequence[int]) -> int:
         return pl.scan_delta(path).filter(pl.col("id").is_in(list(keys))).collect().height
@@ -94,13 +133,17 @@ def peers(delta: str, catalog: SqlCatalog) -> dict[str, Ask]:
     def polars_iceberg(keys: Sequence[int]) -> int:
         return pl.scan_iceberg(catalog.load_table("ns.t")).filter(pl.col("id").is_in(list(keys))).collect().height
 
-    return {
+    found: dict[str, Ask] = {
         "deltalake (DataFusion)": datafusion,
         "pyiceberg": by_pyiceberg,
         "DuckDB, the live files named to it": duck,
         "Polars scan_delta": polars_delta,
         "Polars scan_iceberg": polars_iceberg,
     }
+    if spark is not None:
+        found["Spark, Delta"] = lambda keys: spark.count(f"SELECT * FROM delta.`{path}` WHERE id IN ({listed(keys)})")
+        found["Spark, Iceberg"] = lambda keys: spark.count(f"SELECT * FROM own.ns.t WHERE id IN ({listed(keys)})")
+    return found
 
 
 def timed(ask: Ask, asked: Sequence[Sequence[int]]) -> tuple[float, float, int]:
@@ -118,15 +161,16 @@ def fetches(index: str) -> Ask:
     return lambda keys: sum(len(rows) for rows in opened.fetch_many(keys))
 
 
-def look_up(name: str, folder: Path, count: int, wide: bool) -> None:
-    delta, iceberg, catalog = make(folder, count, wide)
+def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside | None) -> None:
+    delta, catalog = make(folder, count, wide, spark)
     contenders: dict[str, Ask] = {}
-    for kind, source in (("Delta", delta), ("Iceberg", iceberg)):
+    for kind, source in (("Delta", f"delta:{delta}"), ("Iceberg", source_of(catalog))):
         index = folder / f"index-{kind}"
         if not index.exists():
-            build_index(None if count <= 5_000_000 else _spark(), source, str(index), BuildRequest(["id"]))
+            with spark_session() if count > MOST_ROWS_HERE else nullcontext() as session:
+                build_index(session, source, str(index), BuildRequest(["id"]))
         contenders[f"Gnomon, {kind}"] = fetches(str(index))
-    contenders |= peers(delta, catalog)
+    contenders |= peers(delta, catalog, spark)
     print(f"\n{name}: {count:,} rows\n")
     print(row(["", "1 key, p50 ms", "CPU ms", "rows of 20", "1,000 keys, ms", "CPU ms", "rows"]))
     print(row(["---"] * 7), flush=True)
@@ -138,67 +182,99 @@ def look_up(name: str, folder: Path, count: int, wide: bool) -> None:
         print(row([who, *map(digits, one[:2]), str(one[2]), *map(digits, many[:2]), str(many[2])]), flush=True)
 
 
-def _spark() -> Any:
-    from gnomon.commands.spark import spark_session
-
-    return spark_session().__enter__()
-
-
-def maintain(folder: Path) -> None:
-    """Builds after changes of a table of 200,000 narrow rows."""
-    shutil.rmtree(folder, ignore_errors=True)
-    place, index, request = str(folder / "t"), str(folder / "index"), BuildRequest(["id"])
-    for first in range(0, 200_000, 20_000):
-        write_deltalake(place, rows(first, first + 20_000, False), mode="append")
-    print("\nBuilds without Spark, 200,000 narrow rows in 10 files\n")
-    print(row(["after", "ms", "files indexed", "rows indexed"]), row(["---"] * 4), sep="\n", flush=True)
-
-    def changed(what: str, change: Callable[[], object]) -> None:
+def maintain(folder: Path, spark: SparkBeside | None) -> None:
+    """Builds after changes of tables of 200,000 narrow rows."""
+    delta, catalog = make(folder, 200_000, False, None)
+    table = catalog.load_table("ns.t")
+    steps: dict[str, Callable[[], object]] = {"the first build": lambda: None, "nothing": lambda: None}
+    more = rows(200_000, 201_000, False)
+    steps["an append of 1,000 rows"] = lambda: (write_deltalake(delta, more, mode="append"), table.append(more))
+    if spark is None:
+        steps["a delete of 100 rows, copy on write"] = lambda: DeltaTable(delta).delete("n > 500 and n < 602")
+        steps["a compaction of all files"] = lambda: DeltaTable(delta).optimize.compact()  # noqa: PLW0108 - of then
+    else:
+        steps["a delete of 100 rows, by vectors"] = lambda: delete_by_vectors(delta, spark, "n > 500 AND n < 602")
+        steps["a compaction of all files"] = lambda: (
+            spark.run(f"OPTIMIZE delta.`{delta}`"),
+            spark.run("CALL own.system.rewrite_data_files(table => 'ns.t', options => map('rewrite-all', 'true'))"),
+        )
+    print("\nBuilds without Spark, 200,000 narrow rows\n")
+    print(row(["after", "Delta, ms", "files indexed", "rows", "Iceberg, ms", "files indexed", "rows"]))
+    print(row(["---"] * 7), flush=True)
+    for what, change in steps.items():
         change()
-        start = time.perf_counter()
-        built = build_index(None, f"delta:{place}", index, request)
-        ms = (time.perf_counter() - start) * 1000
-        print(row([what, digits(ms), str(built.new_files), f"{built.rows_indexed:,}"]), flush=True)
+        cells = [what]
+        for kind, source in (("delta", f"delta:{delta}"), ("iceberg", source_of(catalog))):
+            start = time.perf_counter()
+            built = build_index(None, source, str(folder / f"index-{kind}"), BuildRequest(["id"]))
+            ms = (time.perf_counter() - start) * 1000
+            cells += [digits(ms), str(built.new_files), f"{built.rows_indexed:,}"]
+        print(row(cells), flush=True)
 
-    changed("the first build", lambda: None)
-    changed("nothing", lambda: None)
-    changed("an append of 1,000 rows", lambda: write_deltalake(place, rows(200_000, 201_000, False), mode="append"))
-    changed("a delete of 100 rows (copy-on-write)", lambda: DeltaTable(place).delete("n >= 500 and n < 600"))
-    changed("OPTIMIZE of all files", lambda: DeltaTable(place).optimize.compact())  # noqa: PLW0108 - the table of then
+
+def delta_of_many(place: Path, count: int) -> Callable[[], object]:
+    """Write a Delta table of many files of 10 rows. Returns what appends one more."""
+    write_deltalake(place, rows(0, 10, False))
+    source, actions = Path(DeltaTable(place).file_uris()[0].removeprefix("file://")), []
+    size, now = source.stat().st_size, int(time.time() * 1000)
+    for number in range(count):
+        name = f"part-{number:06d}.parquet"
+        shutil.copyfile(source, place / name)
+        actions.append(AddAction(name, size, {}, now, True, '{"numRecords": 10}'))
+    for first in range(0, count, 10_000):
+        table = DeltaTable(place)
+        table.create_write_transaction(actions[first : first + 10_000], "append", table.schema(), [])
+    return lambda: write_deltalake(place, rows(10, 20, False), mode="append")
+
+
+def iceberg_of_many(place: Path, count: int) -> Callable[[], object]:
+    """Write an Iceberg table of many files of 10 rows, in manifests of 10,000. Returns what appends one more."""
+    place.mkdir(parents=True)
+    catalog = catalog_of(place)
+    catalog.create_namespace_if_not_exists("ns")
+    table = catalog.create_table("ns.t", rows(0, 1, False).schema)
+    table.append(rows(0, 10, False))
+    [task] = table.scan().plan_files()
+    source = Path(task.file.file_path.removeprefix("file://"))
+    for first in range(0, count, 10_000):
+        with table.transaction() as change, change.update_snapshot().fast_append() as append:
+            for number in range(first, min(first + 10_000, count)):
+                file = source.with_name(f"part-{number:06d}.parquet")
+                shutil.copyfile(source, file)
+                append.append_data_file(
+                    DataFile.from_args(
+                        content=DataFileContent.DATA,
+                        file_path=f"file://{file}",
+                        file_format=FileFormat.PARQUET,
+                        partition=Record(),
+                        record_count=10,
+                        file_size_in_bytes=task.file.file_size_in_bytes,
+                        spec_id=0,
+                    )
+                )
+    return lambda: table.append(rows(10, 20, False))
 
 
 def many_files(folder: Path, count: int) -> None:
-    """A table of many files: a build with nothing to do, and one of a new file."""
+    """Tables of many files: the first build, one with nothing to do, and one of a new file, each a command."""
     shutil.rmtree(folder, ignore_errors=True)
-    place, index, request = folder / "t", str(folder / "index"), BuildRequest(["id"])
-    write_deltalake(place, rows(0, 10, False))
-    [file] = DeltaTable(place).file_uris()
-    source = Path(file.removeprefix("file://"))
-    actions = []
-    for number in range(count):
-        name = f"part-{number:06d}.parquet"
-        os.link(source, place / name)
-        size = source.stat().st_size
-        actions.append(AddAction(name, size, {}, int(time.time() * 1000), True, '{"numRecords": 10}'))
-    for first in range(0, count, 10_000):
-        table, some = DeltaTable(place), actions[first : first + 10_000]
-        table.create_write_transaction(some, mode="append", schema=table.schema(), partition_by=[])
-    print(f"\nA table of {count:,} files\n")
-    print(row(["", "s", "peak memory MB"]), row(["---"] * 3), sep="\n", flush=True)
+    print(f"\nTables of {count:,} files of 10 rows\n")
+    print(row(["", "s", "CPU s", "peak memory MB"]), row(["---"] * 4), sep="\n", flush=True)
+    for kind, write in (("delta", delta_of_many), ("iceberg", iceberg_of_many)):
+        place, index = folder / kind, str(folder / f"index-{kind}")
+        append = write(place, count)
 
-    def step(what: str, work: Callable[[], object]) -> None:
-        start = time.perf_counter()
-        work()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(row([what, digits(time.perf_counter() - start), str(peak)]), flush=True)
+        def build(what: str, place: Path = place, index: str = index, kind: str = kind) -> None:
+            source = f"delta:{place.absolute()}" if kind == "delta" else source_of(catalog_of(place))
+            command = [sys.executable, "-m", "gnomon", "build", source, index, "--key", "id", "--no-spark"]
+            printed = subprocess.run([sys.executable, "-c", MEASURE, *command], stdout=subprocess.PIPE, check=True)
+            seconds, cpu, peak = json.loads(printed.stdout)
+            print(row([f"{kind}: {what}", digits(seconds), digits(cpu), str(peak)]), flush=True)
 
-    name = f"delta:{place.absolute()}"
-    step("the first build", lambda: build_index(None, name, index, request))
-    step("a build with nothing to do", lambda: nothing_to_do(plan(lake_source(name), index, request), request))
-    write_deltalake(place, rows(10, 20, False), mode="append")
-    step("a build of one new file", lambda: build_index(None, name, index, request))
-    opened = open_index(index)
-    step("a row by its key", lambda: opened.fetch(15 * 7919))
+        build("the first build")
+        build("a build with nothing to do")
+        append()
+        build("a build of one new file")
 
 
 @app.command()
@@ -206,16 +282,22 @@ def main(
     wide: Annotated[int, typer.Option(help="Rows of the wide tables.")] = 200_000,
     narrow: Annotated[int, typer.Option(help="Rows of the narrow tables.")] = 10_000_000,
     files: Annotated[int, typer.Option(help="Files of the table of many files.")] = 100_000,
+    spark: Annotated[str, typer.Option(help="The Python of the environment of deploy/make-tables.sh.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the data go.")] = Path(".bench/tables"),
 ) -> None:
     """Compare look-ups and builds on Delta and Iceberg tables."""
     folder.mkdir(parents=True, exist_ok=True)
+    print(about("python -m bench.tables", LIBRARIES))
     for name, count, is_wide in (("Wide rows", wide, True), ("Narrow rows", narrow, False)):
         if count:
             place = folder / f"{name.split()[0]}-{count}"
             place.mkdir(exist_ok=True)
-            look_up(name, place, count, is_wide)
-    maintain(folder / "maintain")
+            with spark_beside(spark, place) if spark else nullcontext() as session:
+                look_up(name, place, count, is_wide, session)
+    shutil.rmtree(folder / "builds", ignore_errors=True)
+    (folder / "builds").mkdir()
+    with spark_beside(spark, folder / "builds") if spark else nullcontext() as session:
+        maintain(folder / "builds", session)
     if files:
         many_files(folder / "files", files)
 

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -157,7 +157,17 @@ def test_an_index_follows_random_operations(table: Delta | Iceberg, tmp_path: Pa
     follow(table, str(tmp_path / "index"), random.Random(seed), 25)
 
 
-def follow(table: Delta | Iceberg, index: str, chance: random.Random, steps: int) -> Counter[str]:
+class ChangingTable(Protocol):
+    """A table, by its name as a source, that changes at random, and is read by its own reader."""
+
+    name: str
+
+    def change(self, chance: random.Random) -> str: ...
+
+    def rows(self) -> list[dict[str, Any]]: ...
+
+
+def follow(table: ChangingTable, index: str, chance: random.Random, steps: int) -> Counter[str]:
     """Change the table, build sometimes, and compare each key with the table's reader: as of the newest version at
     every step, and as of the indexed one after a build. Returns the operations and the keys compared."""
     done: Counter[str] = Counter()

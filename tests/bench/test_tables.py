@@ -1,0 +1,25 @@
+"""bench.tables, with small tables and without Spark."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.tables import main
+
+BUILDS = ("a build with nothing to do", "a build of one new file")
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")
+def test_the_readers_of_a_table_find_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(wide=2000, narrow=0, files=3, spark="", folder=tmp_path)
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    rows = {cells[0]: int(cells[6]) for cells in lines if len(cells) == 7 and cells[3] == "20"}
+    assert len(rows) == 7
+    assert len(set(rows.values())) == 1, rows
+    builds = {cells[0]: cells[2] for cells in lines if len(cells) == 7 and cells[0] not in rows}
+    steps = ["nothing", "an append of 1,000 rows", "a compaction of all files"]
+    assert [builds[step] for step in steps] == ["0", "1", "1"]
+    commands = [f"{kind}: {what}" for kind in ("delta", "iceberg") for what in ("the first build", *BUILDS)]
+    assert [cells[0] for cells in lines if len(cells) == 4][1:] == commands
