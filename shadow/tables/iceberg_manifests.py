@@ -108,6 +108,12 @@ def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Mani
                 )
             if file.get("key_metadata") is not None:
                 raise UsageError("an encrypted data file is not read", file["file_path"])
+            if file["file_path"] in found.data:
+                raise UsageError(
+                    "a data file that the snapshot lists twice is not read: readers of the table give its rows twice; "
+                    "run rewrite_data_files, or roll the table back to before its second commit",
+                    file["file_path"],
+                )
             found.data[file["file_path"]] = DataFile(file["file_size_in_bytes"], values, file["file_format"].upper())
             found.sequences[file["file_path"]] = sequence
             found.specs[file["file_path"]] = spec

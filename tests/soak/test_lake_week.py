@@ -34,8 +34,9 @@ def test_random_operations_of_spark_are_followed_for_as_long_as_asked(
                 table = DeltaOfSpark(spark, folder)
             else:
                 table = IcebergOfSpark(spark, folder, int(kind[-1]))
-                settings = {"catalog": {CATALOG: {"type": "sql", **table.settings}}}
-                monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config(settings))
+                for name, value in {"type": "sql", **table.settings}.items():
+                    monkeypatch.setenv(f"PYICEBERG_CATALOG__{CATALOG.upper()}__{name.upper()}", value)
+                monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read when pyiceberg is imported
             tally += follow(table, str(folder / "index"), random.Random(seed), 50)
         seed += 1
         print(f"{kind}, until seed {seed}: {dict(tally)}", flush=True)

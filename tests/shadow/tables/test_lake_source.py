@@ -194,6 +194,17 @@ def test_an_orc_file_of_a_table_with_uuids_is_refused(tmp_path: Path) -> None:
         lake_source(f"iceberg:{table.metadata_location}")
 
 
+def test_a_data_file_that_a_snapshot_lists_twice_is_refused(iced: Table) -> None:
+    """Its rows are in the table twice. The index would give them once."""
+    place = iced.location() + "/data/taken-in.parquet"
+    pq.write_table(ROWS, place.removeprefix("file://"))
+    for _ in range(2):
+        iced.add_files([place], check_duplicate_files=False)
+    assert iced.scan().to_arrow().num_rows == 7 + 20
+    with pytest.raises(UsageError, match=r"/data/taken-in\.parquet: a data file that the snapshot lists twice"):
+        lake_source(f"iceberg:{iced.metadata_location}")
+
+
 def test_deletes_in_an_avro_file_that_is_gone_are_an_error(tmp_path: Path) -> None:
     where = f"{tmp_path}/data/a.avro"
     paths = iceberg_deletes.Paths(str(tmp_path), str(tmp_path))
