@@ -4,8 +4,10 @@ a test starts. `make quick` leaves out the tests that start anything."""
 import gc
 import multiprocessing.util
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +24,19 @@ MARKERS = {
 }
 STARTERS = {*MARKERS, "process", "soak"}  # their tests may start processes
 
+TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"  # pytest's variable: where it makes the folders of `tmp_path`
+MEMORY = Path("/dev/shm")
+ENOUGH_MEMORY = 4 << 30  # bytes: a whole run takes 1 GB at most at a time
+
 profiles.load()
 gc.disable()  # until the tests are collected: objects of modules and tests live as long as the process
+
+
+def pytest_configure() -> None:
+    """Put the temporary folders into memory where there is enough of it: waiting for a disk is a tenth of the time of
+    tests that commit."""
+    if TEMPORARY_ROOT not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY:
+        os.environ[TEMPORARY_ROOT] = str(MEMORY)
 
 
 def pytest_collection_finish() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.stores.process import locked
 
-OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
 # What Spark's launcher gives the driver's Java, and itself.
 VARIABLES = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
 DRIVER = VARIABLES[0]

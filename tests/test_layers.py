@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def package_of(module: str) -> str:
     return parts[1] if parts[0] == "gnomon" and parts[1:] and parts[1] in PACKAGES else parts[0]
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    """The syntax tree of a file; several tests read each file."""
+    return ast.parse((ROOT / file).read_text())
+
+
+@cache
+def imports_of(file: Path) -> list[tuple[str, ast.AST]]:
+    """The module that each import of a file names, and the import."""
+    return list(imported(parsed(file)))
+
+
 def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -66,8 +79,8 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_point_down_and_stand_at_the_top(package: str) -> None:
     for file in (file for file in FILES if file.parts[0] == package):
-        tree = ast.parse((ROOT / file).read_text())
-        for name, node in imported(tree):
+        tree = parsed(file)
+        for name, node in imports_of(file):
             target = package_of(name)
             if name.split(".")[0] == "gnomon" and file != Path(
                 "gnomon/__init__.py"
@@ -80,8 +93,10 @@ def test_imports_point_down_and_stand_at_the_top(package: str) -> None:
 def test_a_package_is_imported_below_gnomon_alone() -> None:
     for package in set(PACKAGES) - {"gnomon"}:
         assert (ROOT / "gnomon" / package).readlink() == Path("..", package)
-    for file in (path for top in (*PACKAGES, "tests", "bench") for path in (ROOT / top).rglob("*.py")):
-        for name, _ in imported(ast.parse(file.read_text())):
+    for file in (
+        path.relative_to(ROOT) for top in (*PACKAGES, "tests", "bench") for path in (ROOT / top).rglob("*.py")
+    ):
+        for name, _ in imports_of(file):
             assert name.split(".")[0] not in set(PACKAGES) - {"gnomon"}, f"{file}: import gnomon.{name}"
 
 
@@ -89,9 +104,7 @@ def test_a_package_is_imported_below_gnomon_alone() -> None:
 def test_the_tests_of_a_package_run_without_spark(package: str) -> None:
     shared = [ROOT / "tests" / name for name in ("conftest.py", "spark_fixtures.py", "profiles.py")]
     for file in [*shared, *(ROOT / "tests" / "stores").rglob("*.py"), *(ROOT / "tests" / package).rglob("*.py")]:
-        at_the_top = [
-            node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
+        at_the_top = [node for node in parsed(file).body if isinstance(node, ast.Import | ast.ImportFrom)]
         for name, _ in (found for node in at_the_top for found in imported(node)):
             assert package_of(name) not in {"pyspark", "py4j", "indexer"}, f"{file} imports {name}"
 
@@ -108,7 +121,7 @@ def test_a_sub_package_imports_only_those_below_it(package: str) -> None:
     for name in LEVELS[package]:
         below.add(f"{package}.{name}")
         for file in (ROOT / package.replace(".", "/") / name).rglob("*.py"):
-            for target, _ in imported(ast.parse(file.read_text())):
+            for target, _ in imports_of(file.relative_to(ROOT)):
                 siblings = [
                     f"{package}.{other}"
                     for other in LEVELS[package]
@@ -119,7 +132,7 @@ def test_a_sub_package_imports_only_those_below_it(package: str) -> None:
 
 def test_a_sub_package_is_imported_by_its_public_names() -> None:
     for file in FILES:
-        for target, _ in imported(ast.parse((ROOT / file).read_text())):
+        for target, _ in imports_of(file):
             package = sub_package(target)
             if package and target != f"gnomon.{package}":
                 assert f"{module_of(file)}.".startswith(f"gnomon.{package}."), f"{file} imports {target}"
@@ -128,7 +141,7 @@ def test_a_sub_package_is_imported_by_its_public_names() -> None:
 @pytest.mark.parametrize("package", ["btree", *SUB_PACKAGES])
 def test_the_docstring_of_a_package_lists_its_modules_and_all_its_names(package: str) -> None:
     folder = ROOT / package.replace(".", "/")
-    init = ast.parse((folder / "__init__.py").read_text())
+    init = parsed(folder / "__init__.py")
     listed = re.findall(r"^- `(\w+)`", ast.get_docstring(init) or "", re.MULTILINE)
     modules = [file.stem for file in folder.glob("*.py") if file.stem != "__init__"]
     assert sorted(listed) == sorted([*modules, *(file.parent.name for file in folder.glob("*/__init__.py"))])
@@ -141,9 +154,8 @@ def test_modules_make_no_cycle() -> None:
     modules = {module_of(file): file for file in FILES}
     graph = {}
     for module, file in modules.items():
-        tree = ast.parse((ROOT / file).read_text())
         targets = set()
-        for name, node in imported(tree):
+        for name, node in imports_of(file):
             for alias in getattr(node, "names", []):
                 full = f"{name}.{alias.name}"
                 targets.add(full if full in modules else name)

@@ -168,6 +168,7 @@ def test_an_lz4_block_takes_memory_by_its_own_size() -> None:
     assert peak_bytes(lambda: decompress_lz4(b"\xf0" + b"\xff" * 100, 512 << 20), CorruptData) < 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", COMPRESS)
 def test_a_stream_of_much_content_takes_memory_by_the_bound(codec: str) -> None:
     packed = COMPRESS[codec](bytes(64 << 20))

@@ -168,6 +168,7 @@ def test_a_key_that_an_upper_node_holds_is_contained_without_a_read() -> None:
     assert file.reads == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [5_000, 50_000])
 def test_memory_kept_is_said_and_bounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.btree.blocks.DECODED_BYTES", limit)

@@ -132,6 +132,7 @@ def test_few_leaves_are_in_memory_at_a_time() -> None:
     assert max(sizes) < 3 * 20_000 * 50 / nodes
 
 
+@pytest.mark.slow
 def test_nodes_larger_than_expected_are_taken_fewer_at_a_time() -> None:
     entries = url_entries(20_000)
     tree = opened(write(URL_SCHEMA, entries, node_bytes=50_000))

@@ -451,6 +451,7 @@ def from_a_plain_shell(*arguments: object) -> "subprocess.CompletedProcess[str]"
     )
 
 
+@pytest.mark.slow
 def test_a_thousand_random_keys_print_exactly_the_rows_pyarrow_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

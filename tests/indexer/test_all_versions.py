@@ -87,7 +87,7 @@ def keys_of(table: Table) -> set[tuple[Any, ...]]:
     return {tuple(row[name] for name in key_of(table)) for version in history(table) for row in version.rows()}
 
 
-@pytest.mark.parametrize("covered", ["oldest", "newest", "several"])
+@pytest.mark.parametrize("covered", [pytest.param("oldest", marks=pytest.mark.slow), "newest", "several"])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_key_is_live_in_exactly_the_versions_in_which_spark_reads_it(
     name: str, covered: str, tmp_path: Path

@@ -180,6 +180,7 @@ def try_histories(seeds: Iterable[int]) -> Counter[str]:
     return happened
 
 
+@pytest.mark.slow
 def test_in_any_history_each_key_is_appended_once_and_none_is_lost() -> None:
     happened = try_histories([*range(320), *FOUND])
     for what in ("ended", "died", "number taken", "vanished", "rebuilt", ConcurrentCommit.__name__):

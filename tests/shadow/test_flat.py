@@ -173,6 +173,7 @@ def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: 
         assert [hits(open_index(storage.root, 1), key) for key in keys] == before, "older snapshots keep their layout"
 
 
+@pytest.mark.slow
 def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.shadow.maintenance.merge.RELAID_AT_ONCE", 3000)
     keys = [{"k": key} for key in (7, 10, 311, 359, -1)]

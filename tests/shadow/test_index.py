@@ -187,6 +187,7 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
     return [future.exception() or future.result() for future in futures]
 
 
+@pytest.mark.slow
 def test_threads_get_whole_answers_while_snapshots_are_swapped_in(tmp_path: Path) -> None:
     """Snapshot n holds days 1 to n, so an answer mixed from two snapshots would be noticed."""
     for day in (1, 2):

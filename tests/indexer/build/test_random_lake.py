@@ -151,6 +151,7 @@ def counted(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, Any], ...]]:
     return Counter(tuple(sorted(row.items())) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_index_follows_random_operations(table: Delta | Iceberg, tmp_path: Path, seed: int) -> None:

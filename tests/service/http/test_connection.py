@@ -128,6 +128,7 @@ def test_a_slow_body_is_408(hasty: Live) -> None:
     assert body["instance"] == "/rows"
 
 
+@pytest.mark.slow
 def test_half_a_request_sent_ahead_takes_no_answer_back(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_half_a_request_sent_ahead_takes_no_answer_back(
         assert [one.status for one in answers(connection, "GET", "GET")] == [200, 200]
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed_without_a_word(hasty: Live) -> None:
     with hasty.connect() as fresh, hasty.connect() as used:
         used.sendall(request("/healthz"))

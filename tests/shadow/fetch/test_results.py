@@ -97,6 +97,7 @@ def test_of_many_keys_asked_together_none_is_left_out_whatever_failed(
         index.answer_many([1, 2], most_rows=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [False, True])
 def test_matches_are_counted_in_arrow_as_one_by_one(
     tmp_path: Path, flat: bool, monkeypatch: pytest.MonkeyPatch

@@ -247,6 +247,7 @@ def test_each_way_is_counted_and_logged_with_its_reason(
     assert all("entries" in line and "bytes" in line and "expected: key by key" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_dense_keys_read_an_index_file_once_and_sparse_keys_little_of_it(tmp_path: Path) -> None:
     table = pa.table({"k": pa.array(range(200_000), pa.int64())})
     write_source(tmp_path / "source", {"a.parquet": table})

@@ -312,6 +312,7 @@ HEADERS: dict[str, tuple[bytes, type[SourceError], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_header_that_cannot_be_is_refused(name: str) -> None:
     data, kind, message = HEADERS[name]

@@ -156,6 +156,7 @@ CUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spare", [b"", b"x" * 5000], ids=["", "bytes behind the last text"])
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("packs", [True, False], ids=["packed", "as they are"])

@@ -285,6 +285,7 @@ def test_a_map_with_a_null_key_is_refused_by_name() -> None:
     assert source.fetch(reader, [(1, 0)], ["n"]).to_pylist() == [{"n": 2}]
 
 
+@pytest.mark.slow
 def test_rows_too_large_to_be_read_together_are_read_alone() -> None:
     table = pa.table({"blob": [bytes([row]) * (20 << 20) for row in range(5)], "n": range(5)})
     reader = BytesReader(written(table, compression="zstd"))

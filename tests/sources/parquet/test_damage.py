@@ -27,6 +27,7 @@ def flipped(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :]
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_page_with_a_checksum_never_gives_a_wrong_row() -> None:
     rows = TABLE.to_pylist()
     errors: list[tuple[Chunk, SourceError]] = []

@@ -334,6 +334,7 @@ def test_with_a_schema_little_is_read_to_open_a_file() -> None:
     assert len(opened(wide + b"\n1\n" * 100_000, schema="x int")[1].schema) == 9_000
 
 
+@pytest.mark.slow
 def test_the_columns_inferred_are_as_many_as_the_widest_record_has() -> None:
     data = b"a,b\n" + b"1,2\n" * 400_000 + b"1,2,3,4\n"
     with pytest.raises(DamagedSource, match="a record of 4 fields, where 2 columns are known; the option schema"):

@@ -182,6 +182,7 @@ def test_zero_bytes_after_gzip_text_are_padding_whatever_their_number() -> None:
     assert scanned(*opened(packed, whole_file="true", schema="a bigint")) == [{"a": 1}]
 
 
+@pytest.mark.slow
 def test_much_text_in_few_bytes_is_unpacked_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b'{"a":1}\n' * 2_000_000)
     reader, source = opened(packed, whole_file="true", schema="a bigint")
