@@ -5,6 +5,7 @@
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
 #   deploy/setup.sh --stores      The same for npm, with which the tests install Azurite, the emulator of Azure's store.
 #   deploy/setup.sh --nginx       The same for nginx, behind which the tests ask the service.
+#   deploy/setup.sh --compiler    The same for a C compiler and Python's headers. Gnomon works without them, slower.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME for Spark; nothing if `java` on the PATH is new enough.
 #
 # PYTHON names the interpreter to check (python3), JVM_DIR the folder Java installations lie in (/usr/lib/jvm).
@@ -133,7 +134,24 @@ check_nginx() {
     command -v nginx >/dev/null || fail "The service is tested behind nginx, found none: install the Debian package nginx."
 }
 
+check_compiler() {
+    local headers
+    if ! command -v gcc >/dev/null && ! command -v cc >/dev/null && may_install; then
+        install "Gnomon compiles its inner loops, found no C compiler" gcc
+        install "Gnomon compiles its inner loops" libc6-dev
+    fi
+    headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+    if [[ ! -f $headers ]] && may_install; then
+        install "Gnomon compiles its inner loops, found no headers of Python" python3-dev
+    fi
+    command -v gcc >/dev/null || command -v cc >/dev/null ||
+        fail "No C compiler: Gnomon runs its inner loops in Python, slower. Install the Debian packages gcc and libc6-dev."
+    [[ -f $headers ]] ||
+        fail "No $headers: Gnomon runs its inner loops in Python, slower. Install the Debian package python3-dev."
+}
+
 case ${1:-} in
+    --compiler) check_compiler ;;
     --browser) check_browser ;;
     --stores) check_stores ;;
     --nginx) check_nginx ;;

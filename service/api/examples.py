@@ -295,6 +295,7 @@ EXAMPLES = {
         200,
         {
             "ready": True,
+            "compiled": True,
             "indexes": {
                 "pages": {
                     "open": True,

@@ -192,6 +192,7 @@ class Readiness(BaseModel):
 
     ready: bool
     indexes: dict[str, IndexReadiness] | None = Field(default=None, description="those that the token may ask")
+    compiled: bool | None = Field(default=None, description="whether this process runs the compiled inner loops")
     tokens: str | None = Field(default=None, description="why the tokens file cannot be read, while it cannot")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from gnomon.base import kernel
 from gnomon.service.errors import NotReady
 from gnomon.service.indexes import ServedIndex
 
@@ -19,7 +20,7 @@ def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
     for name, state in states.items():
         if state["saturated_seconds"] >= SATURATED_SECONDS:
             raise NotReady(f"index {name} has refused all requests for {SATURATED_SECONDS:g} s or more", indexes=states)
-    return {"ready": True, "indexes": states}
+    return {"ready": True, "indexes": states, "compiled": kernel.COMPILED}
 
 
 def _state(served: ServedIndex) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import pyarrow as pa
 import pytest
 
+from gnomon.base import kernel
 from gnomon.service.http.requests import Batch, parse_batch
 from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
@@ -197,6 +198,7 @@ def test_healthz_answers_and_readyz_says_snapshot_and_coverage(crawl: Client) ->
     assert ready["indexes"]["shadow"]["coverage"].pop("age_seconds") >= 0
     assert ready == {
         "ready": True,
+        "compiled": kernel.COMPILED,
         "indexes": {
             "shadow": {
                 "open": True,

@@ -1,0 +1,41 @@
+"""Loops over bytes that Gnomon compiles where it can: `_kernel.pyx`, or else `kernel_python`, with the same answers.
+
+The compiled module is an option of the build: pip makes it where it finds a C compiler, and a wheel contains it.
+`COMPILED` says which of the two this process uses. `GNOMON_KERNEL=python` chooses the Python one, for tests.
+docs/internals/kernel.md has the trial that led to Cython."""
+
+import importlib
+import os
+from types import ModuleType
+
+from gnomon.base import kernel_python
+from gnomon.base.kernel_python import FRAGMENT, byte_array_marks, byte_array_span, unpack_fragments, unpack_snappy
+
+__all__ = [
+    "COMPILED",
+    "FRAGMENT",
+    "NAMES",
+    "VARIABLE",
+    "byte_array_marks",
+    "byte_array_span",
+    "unpack_fragments",
+    "unpack_snappy",
+]
+
+VARIABLE = "GNOMON_KERNEL"
+NAMES = ("byte_array_marks", "byte_array_span", "unpack_fragments", "unpack_snappy")
+
+
+def _compiled() -> ModuleType | None:
+    """The compiled module; None where there is none, or one of another version of Gnomon."""
+    try:
+        found = importlib.import_module("gnomon.base._kernel")
+    except ImportError:
+        return None
+    return found if getattr(found, "VERSION", None) == kernel_python.VERSION else None
+
+
+_found = None if os.environ.get(VARIABLE) == "python" else _compiled()
+COMPILED = _found is not None
+if _found is not None:
+    globals().update({name: getattr(_found, name) for name in NAMES})

@@ -1,0 +1,117 @@
+"""The loops of `gnomon.base.kernel` in Python. They are the reference of the compiled ones.
+
+Snappy's encoders compress each 64 KB of content on their own: no element lies in two of these fragments, and no copy
+reaches before its fragment. The format does not require it (github.com/google/snappy, format_description.txt), so
+`unpack_snappy` proves it for each stream. A fragment can then be unpacked without the others."""
+
+import struct
+
+VERSION = 1  # of the functions here: a compiled module of another version is not used
+FRAGMENT = 1 << 16  # content bytes
+
+
+def unpack_snappy(data: bytes | memoryview, at: int, size: int) -> tuple[bytes | None, bytes | None]:
+    """`(content, starts)` of the snappy elements in `data` from `at` on, the position after the stream's length.
+
+    `starts` has the position in `data` of each fragment, and `len(data)`, as int32 in the machine's order. It is None
+    where a fragment needs another one. Both are None unless the elements give exactly `size` bytes."""
+    content = bytearray()
+    starts: list[int] = []
+    alone = True
+    while at < len(data) and len(content) < size:
+        if len(content) >= FRAGMENT * len(starts):
+            alone = alone and len(content) == FRAGMENT * len(starts)
+            starts.append(at)
+        found = _element(data, at, content)
+        if found is None:
+            return None, None
+        at, reach = found
+        alone = alone and reach >= FRAGMENT * (len(starts) - 1)
+    if at != len(data) or len(content) != size:
+        return None, None
+    alone = alone and len(starts) == -(-size // FRAGMENT)
+    return bytes(content), struct.pack(f"={len(starts) + 1}i", *starts, len(data)) if alone else None
+
+
+def unpack_fragments(data: bytes | memoryview, at: int, end: int, size: int) -> bytes | None:
+    """The first `size` content bytes of the fragments in `data[at:end]`. None where the bytes do not give as many."""
+    content = bytearray()
+    part = data[:end]
+    while at < len(part) and len(content) < size:
+        found = _element(part, at, content, size)
+        if found is None:
+            return None
+        at = found[0]
+    return bytes(content[:size]) if len(content) >= size else None
+
+
+def byte_array_marks(data: bytes | memoryview, at: int, count: int) -> bytes | None:
+    """Where values begin in PLAIN byte arrays: `count` of them, from `at` to the end of `data`.
+
+    For each fragment, and for the end, two int32 in the machine's order: the number of the first value that begins in
+    or after it, and that value's position. None unless the values end exactly with the data."""
+    pieces = -(-len(data) // FRAGMENT)
+    marks: list[int] = []
+    for value in range(count + 1):
+        while len(marks) <= 2 * pieces and len(marks) // 2 * FRAGMENT <= at:
+            marks += (value, at)
+        if value < count:
+            if len(data) - at < 4:
+                return None
+            at += 4 + int.from_bytes(data[at : at + 4], "little")
+            if at > len(data):
+                return None
+    if at != len(data):
+        return None
+    while len(marks) <= 2 * pieces:
+        marks += (count, at)
+    return struct.pack(f"={len(marks)}i", *marks)
+
+
+def byte_array_span(data: bytes | memoryview, at: int, wanted: int, count: int, end: int) -> tuple[int, int] | None:
+    """`(begin, end)` of one PLAIN byte array with its length: number `wanted` of the `count` that begin at `at`.
+
+    None unless all of them end exactly at `end`. The last may reach beyond the data if it is not the wanted one."""
+    found = None
+    for number in range(count):
+        begin, is_last = at, number == count - 1
+        if len(data) - at < 4:
+            return found if is_last and at <= len(data) < end else None
+        at += 4 + int.from_bytes(data[at : at + 4], "little")
+        if at > len(data) and (number == wanted or not is_last):
+            return None
+        if number == wanted:
+            found = begin, at
+    return found if at == end else None
+
+
+def _element(data: bytes | memoryview, at: int, content: bytearray, size: int | None = None) -> tuple[int, int] | None:
+    """Append what the element at `at` stands for. Return the position after it, and the first content byte that it
+    needs; None where it is damaged. A literal may reach beyond the data if it is not needed to get `size` bytes."""
+    tag, done = data[at], len(content)
+    at += 1
+    if tag & 3 == 0:
+        length = (tag >> 2) + 1
+        if length > 60:
+            extra = length - 60
+            if at + extra > len(data):
+                return None
+            length = int.from_bytes(data[at : at + extra], "little") + 1
+            at += extra
+        needed = length if size is None else min(length, size - done)
+        if needed > len(data) - at:
+            return None
+        content += data[at : at + length]
+        return at + length, done
+    extra = (1, 2, 4)[(tag & 3) - 1]
+    if at + extra > len(data):
+        return None
+    offset = int.from_bytes(data[at : at + extra], "little")
+    length = (tag >> 2) + 1
+    if extra == 1:
+        offset, length = offset | tag >> 5 << 8, (tag >> 2 & 7) + 4
+    if not 0 < offset <= done:
+        return None
+    pattern = content[done - offset : done - offset + length]
+    content += (pattern * (length // len(pattern) + 1))[:length]
+    return at + extra, done - offset

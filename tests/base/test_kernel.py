@@ -1,0 +1,184 @@
+"""The loops of the kernel: compiled or in Python, the answers are the same, for sound and for damaged bytes."""
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+
+from gnomon.base import kernel, kernel_python
+from gnomon.base.kernel import FRAGMENT
+from gnomon.base.varints import decode_unsigned
+from tests.profiles import examples
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+HEADERS = Path(sysconfig.get_path("include"), "Python.h").is_file()
+SNAPPY = pa.Codec("snappy")
+
+
+def compiled() -> ModuleType:
+    return pytest.importorskip("gnomon.base._kernel", reason="Gnomon was installed without a C compiler")
+
+
+@pytest.fixture(params=["python", "compiled"])
+def loops(request: pytest.FixtureRequest) -> ModuleType:
+    return kernel_python if request.param == "python" else compiled()
+
+
+def content_of(dice: random.Random, size: int) -> bytes:
+    """Bytes that snappy packs with literals and with copies of all kinds."""
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < size:
+        kinds = (dice.randbytes(dice.randint(1, 100)), bytes(dice.randint(1, 300)), b"abcd" * dice.randint(1, 40))
+        parts.append(dice.choice([*kinds, dice.choice(parts or [b"x"])]))
+    return b"".join(parts)[:size]
+
+
+def packed(content: bytes) -> tuple[bytes, int]:
+    """`(stream, position after its length)`."""
+    stream = SNAPPY.compress(content, asbytes=True)
+    return stream, decode_unsigned(stream, 0)[1]
+
+
+def literal(data: bytes) -> bytes:
+    return bytes([62 << 2]) + (len(data) - 1).to_bytes(3, "little") + data
+
+
+def copy(offset: int, length: int) -> bytes:
+    return bytes([(length - 1) << 2 | 3]) + offset.to_bytes(4, "little")
+
+
+@pytest.mark.skipif(not (COMPILER and HEADERS), reason="needs a C compiler and Python's headers")
+def test_where_there_is_a_compiler_the_loops_are_compiled() -> None:
+    assert kernel.COMPILED or os.environ.get(kernel.VARIABLE) == "python"
+
+
+def test_both_have_the_same_functions_in_the_same_version() -> None:
+    assert kernel_python.VERSION == compiled().VERSION
+    for name in kernel.NAMES:
+        assert callable(getattr(kernel_python, name))
+        assert callable(getattr(compiled(), name))
+
+
+@pytest.mark.process
+def test_a_variable_chooses_python() -> None:
+    program = "from gnomon.base import kernel; assert not kernel.COMPILED; print(kernel.unpack_snappy.__module__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, kernel.VARIABLE: "python"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "gnomon.base.kernel_python"
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, FRAGMENT - 1, FRAGMENT, FRAGMENT + 1, 3 * FRAGMENT + 5])
+def test_a_stream_gives_its_content_and_each_fragment_alone(loops: ModuleType, size: int) -> None:
+    content = content_of(random.Random(size), size)
+    stream, at = packed(content)
+    found, starts = loops.unpack_snappy(stream, at, size)
+    assert found == content
+    bounds = struct.unpack(f"={len(starts) // 4}i", starts)
+    assert (len(bounds), bounds[-1]) == (-(-size // FRAGMENT) + 1, len(stream))
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        part = content[number * FRAGMENT : (number + 1) * FRAGMENT]
+        assert loops.unpack_fragments(stream, begin, end, len(part)) == part
+        assert loops.unpack_fragments(stream, begin, end, len(part) // 3) == part[: len(part) // 3]
+        assert loops.unpack_fragments(stream, begin, end, len(part) + 1) is None
+        assert loops.unpack_fragments(stream, begin, len(stream), len(content) - number * FRAGMENT) is not None
+
+
+def test_a_copy_from_before_its_fragment_leaves_no_fragments(loops: ModuleType) -> None:
+    head = bytes(range(256)) * 256
+    for offset, alone in ((100, True), (101, False)):
+        stream = literal(head) + literal(b"x" * 100) + copy(offset, 10)
+        content, starts = loops.unpack_snappy(stream, 0, FRAGMENT + 110)
+        assert content == head + b"x" * 100 + (head + b"x" * 100)[-offset:][:10]
+        assert (starts is not None) == alone
+
+
+def test_an_element_in_two_fragments_leaves_no_fragments(loops: ModuleType) -> None:
+    for tail in (b"", literal(b"y" * 10)):
+        data = bytes(FRAGMENT + 1)
+        content, starts = loops.unpack_snappy(literal(data) + tail, 0, len(data) + 10 * bool(tail))
+        assert content == data + b"y" * 10 * bool(tail)
+        assert starts is None
+
+
+def test_damaged_streams_give_the_same_answers_both_ways() -> None:
+    both, dice, sound = (kernel_python, compiled()), random.Random(7), 0
+    for _ in range(examples(2000)):
+        content = content_of(dice, dice.choice([3, 40, 500, 5000, FRAGMENT + 300]))
+        stream, at = packed(content)
+        data, size = bytearray(stream), len(content)
+        for _ in range(dice.randint(0, 3)):
+            data[dice.randrange(at, len(data))] = dice.randrange(256)
+        if dice.random() < 0.2:
+            size += dice.randint(-3, FRAGMENT)
+        found, other = (one.unpack_snappy(bytes(data), at, size) for one in both)
+        assert found == other
+        sound += found[0] is not None
+        begin, end = sorted((dice.randint(0, len(data)), dice.randint(0, len(data))))
+        wanted = dice.randint(0, size)
+        part, other_part = (one.unpack_fragments(bytes(data), begin, end, wanted) for one in both)
+        assert part == other_part
+    assert 0 < sound < examples(2000)
+
+
+def byte_arrays(dice: random.Random, count: int, longest: int) -> list[bytes]:
+    values = [dice.randbytes(dice.randint(0, longest)) for _ in range(count)]
+    return [len(value).to_bytes(4, "little") + value for value in values]
+
+
+@pytest.mark.parametrize(("count", "longest"), [(0, 0), (1, 5), (5000, 60), (40, 9000), (4, 200_000), (70_000, 0)])
+def test_marks_show_where_byte_arrays_begin(loops: ModuleType, count: int, longest: int) -> None:
+    values = byte_arrays(random.Random(count), count, longest)
+    lead = b"levels"
+    data = lead + b"".join(values)
+    starts = [len(lead)]
+    for value in values:
+        starts.append(starts[-1] + len(value))
+    marks = loops.byte_array_marks(data, len(lead), count)
+    numbers = struct.unpack(f"={len(marks) // 4}i", marks)
+    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    assert len(pairs) == -(-len(data) // FRAGMENT) + 1
+    for piece, (first, at) in enumerate(pairs):
+        assert starts[first] == at
+        assert at >= min(piece * FRAGMENT, len(data))
+        assert first == 0 or starts[first - 1] < piece * FRAGMENT
+    for wrong in (count - 1, count + 1):
+        assert wrong < 0 or loops.byte_array_marks(data, len(lead), wrong) is None
+    assert not values or loops.byte_array_marks(data[:-1], len(lead), count) is None
+    for number in {0, count // 2, count - 1} if count else ():
+        span = loops.byte_array_span(data, len(lead), number, count, len(data))
+        assert data[slice(*span)] == values[number]
+        assert loops.byte_array_span(data, len(lead), number, count, len(data) + 1) is None
+
+
+def test_a_changed_length_among_byte_arrays_is_noticed_both_ways() -> None:
+    both, dice = (kernel_python, compiled()), random.Random(9)
+    for _ in range(examples(2000)):
+        count = dice.randint(1, 20)
+        values = byte_arrays(dice, count, dice.choice([0, 3, 300]))
+        data, wanted = bytearray(b"".join(values)), dice.randrange(count)
+        changed = dice.randrange(count)
+        at = len(b"".join(values[:changed])) + dice.choice([0, 0, 0, 1, 3])
+        before = data[at]
+        data[at] = dice.randrange(256)
+        cut = len(data) - dice.choice([0, 0, dice.randint(0, len(values[-1]))])
+        answers = [one.byte_array_span(bytes(data[:cut]), 0, wanted, count, len(data)) for one in both]
+        assert answers[0] == answers[1]
+        marks = [one.byte_array_marks(bytes(data), 0, count) for one in both]
+        assert marks[0] == marks[1]
+        if data[at] != before and cut == len(data):
+            assert answers[0] is None
+            assert marks[0] is None
