@@ -11,7 +11,7 @@ from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack
-from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, RowRead
+from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, PageCaches, RowRead, ValueMaps
 from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
 from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
@@ -42,18 +42,18 @@ class ReadPlanner:
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
-        self._dictionaries = DictionaryCache()
-        self._pages: KeptPages | None = None
+        self._caches = PageCaches(DictionaryCache(), ValueMaps(), None)
         self._lock = threading.Lock()
 
     @property
     def cache_bytes(self) -> int:
         recorded = self._recorded.cache_bytes if self._recorded else 0
-        return self._map_bytes + len(self._held[1]) + recorded + self._dictionaries.cache_bytes
+        learned = self._caches.dictionaries.cache_bytes + self._caches.maps.cache_bytes
+        return self._map_bytes + len(self._held[1]) + recorded + learned
 
     def keep_in(self, pages: KeptPages) -> None:
         """Cache decompressed pages of row reads in `pages`."""
-        self._pages = pages
+        self._caches = self._caches._replace(pages=pages)
 
     def places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
         """The column's chunks in a row group, checked against the file."""
@@ -104,9 +104,7 @@ class ReadPlanner:
                 return None
             if not column.flat:
                 read, total = read + int(pages.lengths[chosen].sum()), total + place.chunk.compressed
-            picks.append(
-                LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._dictionaries, self._pages)
-            )
+            picks.append(LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._caches))
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:

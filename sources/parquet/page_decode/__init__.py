@@ -5,6 +5,8 @@
 - `decompress`        a page's bytes, decompressed to exactly the size in its header
 - `rle`               single numbers of the RLE / bit-packing hybrid
 - `plain_values`      the values of a page or dictionary, in the PLAIN encoding
+- `value_map`         where the values of a page lie, to read and unpack a part of it
+- `value_maps`        the maps of a file's pages, made by the first fetch from each
 - `dictionary_cache`  dictionaries of chunks, bounded by bytes over all files
 - `leaf_rows`         rows of one leaf, and how they become Arrow arrays
 - `assemble`          the pieces of all columns, put together as Arrow arrays
@@ -13,12 +15,15 @@
 from gnomon.sources.parquet.page_decode.assemble import RowAssembler
 from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
-from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
+from gnomon.sources.parquet.page_decode.select import LeafRead, PageCaches, RowRead
+from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
 
 __all__ = [
     "DictionaryCache",
     "LeafRead",
     "NeedsPyarrow",
+    "PageCaches",
     "RowAssembler",
     "RowRead",
+    "ValueMaps",
 ]

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gnomon.base import kernel
 from gnomon.base.errors import check_memory
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_decode.decompress import decompress_page
@@ -16,12 +17,14 @@ from gnomon.sources.parquet.page_decode.plain_values import (
     ByteArrayValues,
     Dictionary,
     DictionaryIndices,
+    FixedWidthValues,
     NeedsPyarrow,
     Span,
     level_section,
     page_values,
 )
 from gnomon.sources.parquet.page_decode.rle import flags_at
+from gnomon.sources.parquet.page_decode.value_map import LONGEST_LEVELS, ValueMap
 from gnomon.sources.parquet.page_header import RLE, PageHeader
 from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
@@ -46,13 +49,20 @@ class DecompressedPage:
         self._leaf = leaf
         self._count = count
         with self._decoding():
-            self._repetitions, self._definitions, body = self._sections(page)
+            levels, self._unpacked = decompress_page(page, header, place, offset)
+            self._repetitions, self._definitions, body = self._sections(levels)
             self._values = page_values(body, header, leaf)
+            self._lead = len(self._unpacked.content) - len(body)
+            self.map = self._value_map()
         numbers = NUMBER_BYTES * header.values if isinstance(self._values, ByteArrayValues | DictionaryIndices) else 0
-        self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers
+        mapped = self.map.cache_bytes if self.map is not None else 0
+        self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers + mapped
 
     def rows(self, rows: list[int], dictionary: Dictionary | None) -> LeafRows:
         """The rows with these ascending ordinals in the page. `dictionary` is the chunk's, where the page needs one."""
+        if self.map is not None:
+            flags, values = self.map.wanted(rows)
+            return LeafRows(len(rows), b"", flags, self.map.plain(self._unpacked.content, 0, values))
         with self._decoding():
             nested = self._leaf.repetitions or self._leaf.definitions > 1
             entries, spans = self._nested(rows) if nested else self._flat(rows)
@@ -81,10 +91,26 @@ class DecompressedPage:
             check_memory(error)
             raise self._place.damaged(f"cannot be decoded: {error}", self._offset) from error
 
-    def _sections(self, page: bytes) -> tuple[memoryview, memoryview, memoryview]:
+    def _value_map(self) -> ValueMap | None:
+        """The map of the page, by which compiled loops find its values; None for other pages."""
+        leaf, (content, body, starts) = self._leaf, self._unpacked
+        if not kernel.COMPILED or leaf.repetitions or leaf.definitions > 1 or len(self._definitions) > LONGEST_LEVELS:
+            return None
+        levels, count = None, self._count
+        if leaf.definitions:
+            [(is_set, rank)] = flags_at(self._definitions, [count - 1])
+            levels = b"" if rank + is_set == count else bytes(self._definitions)
+            count = rank + is_set
+        if isinstance(self._values, FixedWidthValues) and self._lead + count * leaf.width <= len(content):
+            return ValueMap(body, levels, self._lead, len(content), starts, leaf.width, b"", count)
+        if isinstance(self._values, ByteArrayValues):
+            marks = kernel.byte_array_marks(content, self._lead, count)
+            return ValueMap(body, levels, self._lead, len(content), starts, 0, marks, count) if marks else None
+        return None
+
+    def _sections(self, levels: memoryview) -> tuple[memoryview, memoryview, memoryview]:
         """Repetition levels, definition levels, values."""
-        header = self._header
-        levels, body = decompress_page(page, header, self._place, self._offset)
+        header, body = self._header, self._unpacked.content
         if header.is_v2:
             levels = memoryview(bytes(levels))  # a view of the page would keep the whole page in memory
             at = header.repetition_bytes

@@ -128,7 +128,7 @@ class Dictionary:
         return self._values.at(indices)
 
     def _unpacked(self) -> FixedWidthValues | ByteArrayValues:
-        _, body = decompress_page(self._page, self._header, self._place, self._offset)
+        body = decompress_page(self._page, self._header, self._place, self._offset)[1].content
         if self._leaf.kind == BINARY:
             return ByteArrayValues(body, self.count)
         if not self._leaf.width:
