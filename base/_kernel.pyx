@@ -2,10 +2,12 @@
 """The compiled loops of `gnomon.base.kernel`. `kernel_python.py` has the same functions in Python, and is the reference."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-VERSION = 1  # as `kernel_python.VERSION`
+VERSION = 2  # as `kernel_python.VERSION`
+
+ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 
 cdef enum:
     FRAGMENT = 65536  # content bytes that a snappy encoder compresses on their own
@@ -177,3 +179,153 @@ def byte_array_span(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t wanted, P
         if number == wanted:
             first, stop = begin, at
     return (first, stop) if at == end and first >= 0 else None
+
+
+cdef enum:
+    NO_RUN = 0
+    RUN = 1
+    BROKEN = 2
+    ENDED = 3
+    LONGEST_RUN = 1 << 30  # groups or values: a page has fewer, and sums stay within 64 bits
+
+
+cdef struct Run:
+    Py_ssize_t first  # number
+    Py_ssize_t stop  # the number after the last
+    int64_t value  # of all, or -1
+    Py_ssize_t at  # first byte if packed
+    Py_ssize_t next  # position of the next run
+
+
+cdef extern from *:
+    int __builtin_popcountll(unsigned long long) nogil
+
+
+cdef int _next_run(const uint8_t* data, Py_ssize_t size, int width, Run* run) noexcept nogil:
+    """Advance to the next run. ENDED where the bytes end inside its length, BROKEN where its value is wrong."""
+    cdef uint64_t header = 0
+    cdef int shift = 0, i, value_bytes = (width + 7) >> 3
+    cdef Py_ssize_t at = run.next
+    cdef uint8_t byte
+    if at >= size:
+        return NO_RUN
+    while True:
+        if at >= size:
+            return ENDED
+        byte = data[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return BROKEN
+        header |= <uint64_t> (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    run.first = run.stop
+    run.at = at
+    if header & 1:
+        header = min(header >> 1, <uint64_t> LONGEST_RUN)
+        run.stop = run.first + <Py_ssize_t> header * 8
+        run.value = -1
+        run.next = at + <Py_ssize_t> header * width
+        return RUN
+    if size - at < value_bytes:
+        return BROKEN
+    run.value = 0
+    for i in range(value_bytes):
+        run.value |= <int64_t> data[at + i] << (8 * i)
+    if run.value >> width:
+        return BROKEN
+    run.stop = run.first + <Py_ssize_t> min(header >> 1, <uint64_t> LONGEST_RUN * 8)
+    run.next = at + value_bytes
+    return RUN
+
+
+cdef inline Py_ssize_t _ones(const uint8_t* data, Py_ssize_t count) noexcept nogil:
+    """The ones in the first `count` bits."""
+    cdef Py_ssize_t ones = 0, i
+    for i in range(count >> 3):
+        ones += __builtin_popcountll(data[i])
+    if count & 7:
+        ones += __builtin_popcountll(data[count >> 3] & ((1 << (count & 7)) - 1))
+    return ones
+
+
+def hybrid_values(const uint8_t[::1] data, int width, positions, Py_ssize_t runs):
+    """See `kernel_python.hybrid_values`."""
+    cdef Run run = Run(0, 0, 0, 0, 0)
+    cdef Py_ssize_t size = data.shape[0], count = len(positions), done = 0, wanted = positions[0], bit, begin, end, i
+    cdef const uint8_t* source = &data[0] if size else NULL
+    cdef uint64_t number
+    cdef int state
+    if not width:
+        return [0] * count
+    found = []
+    while True:
+        state = RUN if runs > 0 else NO_RUN
+        if state == RUN:
+            state = _next_run(source, size, width, &run)
+        elif run.next < size:
+            return None
+        runs -= 1
+        if state != RUN:
+            _refuse(state, width, wanted)
+        while wanted < run.stop:
+            if run.value < 0:
+                bit = (wanted - run.first) * width
+                begin = run.at + (bit >> 3)
+                end = run.at + ((bit + width + 7) >> 3)
+                if end > size:
+                    raise ValueError(ENDS_IN_RUN)
+                number = 0
+                for i in range(end - begin):
+                    number |= <uint64_t> source[begin + i] << (8 * i)
+                found.append(number >> (bit & 7) & ((<uint64_t> 1 << width) - 1))
+            else:
+                found.append(run.value)
+            done += 1
+            if done == count:
+                return found
+            wanted = positions[done]
+
+
+def hybrid_flags(const uint8_t[::1] data, positions, Py_ssize_t runs):
+    """See `kernel_python.hybrid_flags`."""
+    cdef Run run = Run(0, 0, 0, 0, 0)
+    cdef Py_ssize_t size = data.shape[0], count = len(positions), done = 0, wanted = positions[0], within, ones = 0
+    cdef const uint8_t* source = &data[0] if size else NULL
+    cdef int state
+    found = []
+    while True:
+        state = RUN if runs > 0 else NO_RUN
+        if state == RUN:
+            state = _next_run(source, size, 1, &run)
+        elif run.next < size:
+            return None
+        runs -= 1
+        if state != RUN:
+            _refuse(state, 1, wanted)
+        while wanted < run.stop:
+            within = wanted - run.first
+            if run.value < 0:
+                if run.at + (within >> 3) >= size:
+                    raise ValueError(ENDS_IN_RUN)
+                flag = source[run.at + (within >> 3)] >> (within & 7) & 1
+                found.append((flag == 1, ones + _ones(source + run.at, within)))
+            else:
+                found.append((run.value == 1, ones + within * run.value))
+            done += 1
+            if done == count:
+                return found
+            wanted = positions[done]
+        if run.value < 0:
+            ones += _ones(source + run.at, min(run.stop - run.first, 8 * max(size - run.at, 0)))
+        else:
+            ones += (run.stop - run.first) * run.value
+
+
+cdef _refuse(int state, int width, Py_ssize_t wanted):
+    if state == ENDED:
+        raise ValueError("the bytes end inside the length of a run")
+    if state == BROKEN:
+        raise ValueError(f"a run with a length or a value that {width} bits do not give, or a truncated run")
+    raise ValueError(f"the runs end before number {wanted}")

@@ -9,7 +9,15 @@ import os
 from types import ModuleType
 
 from gnomon.base import kernel_python
-from gnomon.base.kernel_python import FRAGMENT, byte_array_marks, byte_array_span, unpack_fragments, unpack_snappy
+from gnomon.base.kernel_python import (
+    FRAGMENT,
+    byte_array_marks,
+    byte_array_span,
+    hybrid_flags,
+    hybrid_values,
+    unpack_fragments,
+    unpack_snappy,
+)
 
 __all__ = [
     "COMPILED",
@@ -18,12 +26,14 @@ __all__ = [
     "VARIABLE",
     "byte_array_marks",
     "byte_array_span",
+    "hybrid_flags",
+    "hybrid_values",
     "unpack_fragments",
     "unpack_snappy",
 ]
 
 VARIABLE = "GNOMON_KERNEL"
-NAMES = ("byte_array_marks", "byte_array_span", "unpack_fragments", "unpack_snappy")
+NAMES = tuple(name for name in __all__ if name.islower())  # the loops
 
 
 def _compiled() -> ModuleType | None:

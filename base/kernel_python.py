@@ -5,9 +5,17 @@ reaches before its fragment. The format does not require it (github.com/google/s
 `unpack_snappy` proves it for each stream. A fragment can then be unpacked without the others."""
 
 import struct
+from collections.abc import Iterator, Sequence
 
-VERSION = 1  # of the functions here: a compiled module of another version is not used
+from gnomon.base.varints import OverlongVarint, decode_unsigned
+
+VERSION = 2  # of the functions here: a compiled module of another version is not used
 FRAGMENT = 1 << 16  # content bytes
+ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
+BROKEN_RUN = "a run with a length or a value that {} bits do not give, or a truncated run"
+TOO_MANY = -1  # begin and end of the last run that `_runs` gives where there are more
+
+Run = tuple[int, int, int, int]  # first number, one after the last; the value of all, or -1; first byte if packed
 
 
 def unpack_snappy(data: bytes | memoryview, at: int, size: int) -> tuple[bytes | None, bytes | None]:
@@ -115,3 +123,81 @@ def _element(data: bytes | memoryview, at: int, content: bytearray, size: int | 
     pattern = content[done - offset : done - offset + length]
     content += (pattern * (length // len(pattern) + 1))[:length]
     return at + extra, done - offset
+
+
+def hybrid_values(data: bytes | memoryview, width: int, positions: Sequence[int], runs: int) -> list[int] | None:
+    """The numbers of `width` bits, at most 32, at ascending `positions` of an RLE / bit-packing hybrid (parquet-format,
+    Encodings). None where they lie behind more than `runs` runs. ValueError where the bytes end before."""
+    if not width:
+        return [0] * len(positions)
+    found: list[int] = []
+    mask = (1 << width) - 1
+    wanted = positions[0]
+    for first, stop, value, at in _runs(data, width, runs):
+        while wanted < stop:
+            if value < 0:
+                bit = (wanted - first) * width
+                begin, end = at + (bit >> 3), at + ((bit + width + 7) >> 3)
+                if end > len(data):
+                    raise ValueError(ENDS_IN_RUN)
+                found.append(int.from_bytes(data[begin:end], "little") >> (bit & 7) & mask)
+            else:
+                found.append(value)
+            if len(found) == len(positions):
+                return found
+            wanted = positions[len(found)]
+        if first == stop == TOO_MANY:
+            return None
+    raise ValueError(f"the runs end before number {wanted}")
+
+
+def hybrid_flags(data: bytes | memoryview, positions: Sequence[int], runs: int) -> list[tuple[bool, int]] | None:
+    """For a hybrid of one bit, at each of ascending `positions`: whether it is 1, and the number of ones before it.
+    None and ValueError as `hybrid_values`."""
+    found: list[tuple[bool, int]] = []
+    ones = 0
+    wanted = positions[0]
+    for first, stop, value, at in _runs(data, 1, runs):
+        if first == stop == TOO_MANY:
+            return None
+        bits = int.from_bytes(data[at : at + (stop - first >> 3)], "little") if value < 0 else 0
+        while wanted < stop:
+            within = wanted - first
+            if value < 0:
+                if at + (within >> 3) >= len(data):
+                    raise ValueError(ENDS_IN_RUN)
+                found.append((bool(bits >> within & 1), ones + (bits & (1 << within) - 1).bit_count()))
+            else:
+                found.append((value == 1, ones + within * value))
+            if len(found) == len(positions):
+                return found
+            wanted = positions[len(found)]
+        ones += bits.bit_count() if value < 0 else (stop - first) * value
+    raise ValueError(f"the runs end before number {wanted}")
+
+
+def _runs(data: bytes | memoryview, width: int, runs: int) -> Iterator[Run]:
+    """The runs: varint(count << 1) and a value in whole bytes, or varint(groups << 1 | 1) and groups of 8 numbers of
+    `width` bits, lowest bit first."""
+    first, at, value_bytes = 0, 0, (width + 7) >> 3
+    for _ in range(runs):
+        if at >= len(data):
+            return
+        try:
+            header, at = decode_unsigned(data, at)
+        except IndexError:
+            raise ValueError("the bytes end inside the length of a run") from None
+        except OverlongVarint:
+            raise ValueError(BROKEN_RUN.format(width)) from None
+        if header & 1:
+            yield first, first + (header >> 1) * 8, -1, at
+            first, at = first + (header >> 1) * 8, at + (header >> 1) * width
+        else:
+            value = int.from_bytes(data[at : at + value_bytes], "little")
+            at += value_bytes
+            if at > len(data) or value >= 1 << width:
+                raise ValueError(BROKEN_RUN.format(width))
+            yield first, first + (header >> 1), value, at
+            first += header >> 1
+    if at < len(data):
+        yield TOO_MANY, TOO_MANY, 0, 0

@@ -42,7 +42,6 @@ PRIVATE = {
     "StageRunAgain",
     "ThriftError",
     "TooMany",
-    "TooManyRuns",
     "Unclear",
     "Unfit",
     "Unsupported",

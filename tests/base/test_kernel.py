@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ import pytest
 
 from gnomon.base import kernel, kernel_python
 from gnomon.base.kernel import FRAGMENT
-from gnomon.base.varints import decode_unsigned
+from gnomon.base.varints import decode_unsigned, encode_unsigned
 from tests.profiles import examples
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
@@ -182,3 +183,62 @@ def test_a_changed_length_among_byte_arrays_is_noticed_both_ways() -> None:
         if data[at] != before and cut == len(data):
             assert answers[0] is None
             assert marks[0] is None
+
+
+def hybrid(dice: random.Random, width: int) -> tuple[bytes, list[int]]:
+    """Bytes of the RLE / bit-packing hybrid, and their numbers."""
+    parts, numbers = [], []
+    for _ in range(dice.randint(0, 8)):
+        count = dice.randint(0, 9)
+        if dice.random() < 0.5:
+            packed_ones = [dice.randrange(1 << width) for _ in range(8 * count)]
+            bits = sum(number << (width * place) for place, number in enumerate(packed_ones))
+            parts.append(encode_unsigned(count << 1 | 1) + bits.to_bytes(count * width, "little"))
+            numbers += packed_ones
+        else:
+            number = dice.randrange(1 << width)
+            parts.append(encode_unsigned(count << 1) + number.to_bytes((width + 7) // 8, "little"))
+            numbers += [number] * count
+    return b"".join(parts), numbers
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 9, 17, 31, 32])
+def test_numbers_of_a_hybrid_are_found_at_their_positions(loops: ModuleType, width: int) -> None:
+    dice = random.Random(width)
+    for _ in range(examples(300)):
+        data, numbers = hybrid(dice, width)
+        positions = sorted(dice.sample(range(len(numbers)), min(len(numbers), dice.randint(1, 6))))
+        if positions:
+            assert loops.hybrid_values(data, width, positions, 100) == [numbers[at] for at in positions]
+            if width == 1:
+                flags = [(numbers[at] == 1, sum(numbers[:at])) for at in positions]
+                assert loops.hybrid_flags(data, positions, 100) == flags
+        with pytest.raises(ValueError, match=f"the runs end before number {len(numbers)}"):
+            loops.hybrid_values(data, width, [len(numbers)], 100)
+    assert loops.hybrid_values(b"", 0, [5, 6], 0) == [0, 0]
+    assert loops.hybrid_values(b"\x02\x00\x02\x00\x02\x00" if width < 9 else b"\x02" + bytes(9), width, [2], 1) is None
+
+
+def answer(loop: Callable[..., object], *given: object) -> object:
+    try:
+        return loop(*given)
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_damaged_hybrid_gives_the_same_answer_both_ways() -> None:
+    both, dice, refused = (kernel_python, compiled()), random.Random(8), 0
+    for _ in range(examples(10_000)):
+        width = dice.choice([1, 1, 3, 8, 9, 32])
+        data = bytearray(hybrid(dice, width)[0]) or bytearray(1)
+        for _ in range(dice.randint(0, 2)):
+            data[dice.randrange(len(data))] = dice.choice([dice.randrange(256), 0x80, 0xFF])
+        part = bytes(data[: dice.randint(0, len(data))])
+        positions = sorted(dice.sample(range(80), 3))
+        runs = dice.choice([2, 64])
+        found = [answer(one.hybrid_values, part, width, positions, runs) for one in both]
+        assert found[0] == found[1]
+        refused += isinstance(found[0], str)
+        flags = [answer(one.hybrid_flags, part, positions, runs) for one in both]
+        assert flags[0] == flags[1]
+    assert refused > 0

@@ -4,6 +4,7 @@
 writes the rows of all leaves into one Parquet file in memory, which pyarrow decodes in one call.
 """
 
+import struct
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
@@ -88,12 +89,16 @@ def _pack_booleans(booleans: bytes) -> bytes:
 
 MOST_ROWS = 64  # for more, one call of pyarrow for all columns is faster
 LONGEST = (1 << 31) - 1  # bytes of all texts of an array
-INT32, INT64, FLOAT, DOUBLE = 1, 2, 4, 5  # physical types (Type in parquet.thrift)
+INT32, INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5  # physical types (Type in parquet.thrift)
+UNIX_EPOCH = 2_440_588  # the Julian day
+DAY = 86_400_000_000  # microseconds
+WORD = 1 << 64
 # Each physical type with the Arrow types that have the same bytes. Timestamps keep the file's unit, since pyarrow read
 # the file's schema, and it converts no INT64.
 SAME_BYTES = {
     INT32: frozenset({pa.int32().id, pa.date32().id}),
     INT64: frozenset({pa.int64().id, pa.timestamp("us").id}),
+    INT96: frozenset({pa.timestamp("us").id}),  # after `_microseconds`
     FLOAT: frozenset({pa.float32().id}),
     DOUBLE: frozenset({pa.float64().id}),
     BINARY: frozenset({pa.string().id, pa.binary().id}),
@@ -102,7 +107,10 @@ SAME_BYTES = {
 
 def has_arrow_layout(column: Column, kind: pa.DataType, rows: int) -> bool:
     """Whether `build_array` handles this number of rows of a column of this Arrow type."""
-    return column.flat and rows <= MOST_ROWS and kind.id in SAME_BYTES.get(column.leaves[0].kind, ())
+    if not column.flat or rows > MOST_ROWS:
+        return False
+    stored = column.leaves[0].kind
+    return kind.id in SAME_BYTES.get(stored, ()) and (stored != INT96 or kind.unit == "us")
 
 
 def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
@@ -115,12 +123,22 @@ def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
     valid, count = None, present.count(1)
     if count < rows.entries:
         valid = pa.py_buffer(np.packbits(np.frombuffer(present, np.uint8), bitorder="little"))
-    buffers = (
-        _byte_array_buffers(rows.values, present)
-        if leaf.kind == BINARY
-        else [_numbers(rows.values, present, leaf.width, count)]
-    )
+    if leaf.kind == BINARY:
+        buffers = _byte_array_buffers(rows.values, present)
+    elif leaf.kind == INT96:
+        buffers = [_numbers(_microseconds(rows.values), present, 8, count)]
+    else:
+        buffers = [_numbers(rows.values, present, leaf.width, count)]
     return pa.Array.from_buffers(kind, rows.entries, [valid, *buffers])
+
+
+def _microseconds(values: bytes) -> bytes:
+    """INT96 timestamps, each the nanoseconds of the day and the Julian day, as microseconds since 1970. What does not
+    fit into 64 bits wraps, as it does in pyarrow."""
+    if len(values) % 12:
+        raise pa.ArrowInvalid(f"{len(values)} bytes of INT96 values")
+    times = [(day - UNIX_EPOCH) * DAY + nanoseconds // 1000 for nanoseconds, day in struct.iter_unpack("<QI", values)]
+    return b"".join([(time % WORD).to_bytes(8, "little") for time in times])
 
 
 def _numbers(values: bytes, present: bytes, width: int, count: int) -> pa.Buffer:

@@ -105,3 +105,35 @@ def test_values_that_are_not_as_many_as_their_levels_say_are_refused(
     assert has_arrow_layout(of, kind, rows.entries)
     with pytest.raises(pa.ArrowInvalid):
         build_array(of, kind, rows)
+
+
+def test_int96_values_are_the_microseconds_that_pyarrow_makes_of_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = Random(5)
+    instants = [None if dice.random() < 0.2 else dice.randrange(1 << 60) for _ in range(ROWS)]
+    times = pa.array(instants, pa.timestamp("ns"))
+    data = bytearray(
+        written(
+            pa.table({"at": times}),
+            use_deprecated_int96_timestamps=True,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+            data_page_size=1 << 20,
+            row_group_size=ROWS,
+        )
+    )
+    first = next(time for time in instants if time is not None)
+    day, nanoseconds = divmod(first, 86_400_000_000_000)
+    begin = data.index(nanoseconds.to_bytes(8, "little") + (day + 2_440_588).to_bytes(4, "little"))
+    for at in range(begin, begin + 12 * 50):
+        data[at] = dice.randrange(256)
+    found = {}
+    for most in (MOST_ROWS, 0):
+        monkeypatch.setattr(leaf_rows, "MOST_ROWS", most)
+        reader = BytesReader(bytes(data))
+        source = open_source(reader, "parquet")
+        found[most] = [
+            source.fetch(reader, [(row, 0), (row + 1, 0)], ["at"])["at"].cast(pa.int64()) for row in range(ROWS - 1)
+        ]
+    assert found[MOST_ROWS] == found[0]
+    assert source.schema.field("at").type == pa.timestamp("us", "UTC")
