@@ -101,6 +101,8 @@ class LeafRead:
         if found is None:
             return None
         flags, values = found.wanted(rows)
+        if not found.has(values):
+            return None
         parts = found.parts(span[0], values)
         if MOST_OF_A_PAGE * span[1] < sum(part.range[1] for part in parts):
             return None

@@ -77,6 +77,10 @@ class ValueMap:
         numbers = 2 * len(self._firsts) + len(self._starts or ())
         return OBJECT_BYTES + len(self._levels or b"") + 4 * numbers
 
+    def has(self, values: Sequence[int]) -> bool:
+        """Whether the page has these ascending values."""
+        return not values or values[-1] < self._count
+
     def wanted(self, rows: Sequence[int]) -> tuple[bytes, list[int]]:
         """`(flags, values)` of ascending rows: for each row whether it has a value, and the numbers of these values."""
         if not self._levels:
@@ -85,7 +89,8 @@ class ValueMap:
         return bytes([is_set for is_set, _ in flags]), [rank for is_set, rank in flags if is_set]
 
     def parts(self, offset: int, values: Sequence[int]) -> list[PagePart]:
-        """The parts of the page at `offset` that hold the ascending values. Values of the same fragment share one."""
+        """The parts of the page at `offset` that hold the ascending values, each less than `count`. Values of the same
+        fragment share one."""
         unit = FRAGMENT if self._starts else 1
         spans: list[tuple[int, int, list[int]]] = []
         for value in values:
@@ -106,8 +111,6 @@ class ValueMap:
 
     def _bounds(self, value: int) -> tuple[int, int]:
         """`(begin, end)` of content that holds a value. For byte arrays it begins where an earlier value may begin."""
-        if value >= self._count:
-            raise NeedsPyarrow
         if self._width:
             begin = self._lead + value * self._width
             return begin, begin + self._width
@@ -126,7 +129,7 @@ class ValueMap:
 
     def plain(self, content: bytes | memoryview, begin: int, values: Sequence[int]) -> bytes:
         """These values in their PLAIN encoding, from content that begins at `begin`."""
-        if values and values[-1] >= self._count:
+        if not self.has(values):
             raise NeedsPyarrow
         if self._width:
             starts = [self._lead + value * self._width - begin for value in values]
