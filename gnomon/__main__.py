@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from gnomon.base import kernel
 from gnomon.base.errors import GnomonError
 from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 from gnomon.commands.output import complain
@@ -164,6 +163,7 @@ def _under_new_names(words: list[str]) -> list[str]:
 
 def _print_version(asked: bool) -> None:
     if asked:
+        kernel = importlib.import_module("gnomon.base.kernel")  # imports numpy, which the help does not need
         loops = "compiled" if kernel.COMPILED else "in Python, slower: pip found no C compiler when it built Gnomon"
         print(f"gnomon {importlib.metadata.version('gnomon-index')}\ninner loops: {loops}")
         raise typer.Exit
