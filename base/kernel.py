@@ -1,7 +1,7 @@
 """Loops over bytes that Gnomon compiles where it can: `_kernel.pyx`, or else `kernel_python`, with the same answers.
 
 The compiled module is an option of the build: pip makes it where it finds a C compiler, and a wheel contains it.
-`COMPILED` says which of the two this process uses. `GNOMON_KERNEL=python` chooses the Python one, for tests.
+`COMPILED` and `STATE` say which of the two this process uses. `GNOMON_KERNEL=python` chooses the Python one, for tests.
 docs/internals/kernel.md has the trial that led to Cython."""
 
 import importlib
@@ -23,6 +23,7 @@ __all__ = [
     "COMPILED",
     "FRAGMENT",
     "NAMES",
+    "STATE",
     "VARIABLE",
     "byte_array_marks",
     "byte_array_span",
@@ -45,7 +46,14 @@ def _compiled() -> ModuleType | None:
     return found if getattr(found, "VERSION", None) == kernel_python.VERSION else None
 
 
-_found = None if os.environ.get(VARIABLE) == "python" else _compiled()
+_switched_off = os.environ.get(VARIABLE) == "python"
+_found = None if _switched_off else _compiled()
 COMPILED = _found is not None
+if COMPILED:
+    STATE = "compiled"
+elif _switched_off:
+    STATE = f"in Python, slower: {VARIABLE}=python"
+else:
+    STATE = "in Python, slower: pip found no C compiler when it built Gnomon"
 if _found is not None:
     globals().update({name: getattr(_found, name) for name in NAMES})

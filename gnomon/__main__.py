@@ -164,8 +164,7 @@ def _under_new_names(words: list[str]) -> list[str]:
 def _print_version(asked: bool) -> None:
     if asked:
         kernel = importlib.import_module("gnomon.base.kernel")  # imports numpy, which the help does not need
-        loops = "compiled" if kernel.COMPILED else "in Python, slower: pip found no C compiler when it built Gnomon"
-        print(f"gnomon {importlib.metadata.version('gnomon-index')}\ninner loops: {loops}")
+        print(f"gnomon {importlib.metadata.version('gnomon-index')}\ninner loops: {kernel.STATE}")
         raise typer.Exit
 
 
