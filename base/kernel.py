@@ -1,14 +1,17 @@
-"""Loops over bytes that Gnomon compiles where it can: `_kernel.pyx`, or else `kernel_python`, with the same answers.
+"""Loops over bytes that Gnomon compiles where it can, with the same answers: over pages of Parquet, `_kernel.pyx` or
+`kernel_python`; over Avro records, `_records.pyx` or `records_python`.
 
-The compiled module is an option of the build: pip makes it where it finds a C compiler, and a wheel contains it.
-`COMPILED` and `STATE` say which of the two this process uses. `GNOMON_KERNEL=python` chooses the Python one, for tests.
+The compiled modules are an option of the build: pip makes them where it finds a C compiler, and a wheel contains them.
+`COMPILED` and `STATE` say which this process uses. `RecordKeys` is there only where they are compiled.
+`GNOMON_KERNEL=python` chooses Python, for tests.
 docs/internals/kernel.md has the trial that led to Cython."""
 
 import importlib
 import os
 from types import ModuleType
+from typing import Any
 
-from gnomon.base import kernel_python
+from gnomon.base import kernel_python, records_python
 from gnomon.base.kernel_python import (
     FRAGMENT,
     byte_array_marks,
@@ -18,6 +21,7 @@ from gnomon.base.kernel_python import (
     unpack_fragments,
     unpack_snappy,
 )
+from gnomon.base.records_python import locate, murmur3, record_columns
 
 __all__ = [
     "COMPILED",
@@ -29,31 +33,37 @@ __all__ = [
     "byte_array_span",
     "hybrid_flags",
     "hybrid_values",
+    "locate",
+    "murmur3",
+    "record_columns",
     "unpack_fragments",
     "unpack_snappy",
 ]
 
 VARIABLE = "GNOMON_KERNEL"
 NAMES = tuple(name for name in __all__ if name.islower())  # the loops
+TWINS = {"gnomon.base._kernel": kernel_python, "gnomon.base._records": records_python}
 
 
-def _compiled() -> ModuleType | None:
-    """The compiled module; None where there is none, or one of another version of Gnomon."""
+def _compiled() -> list[ModuleType]:
+    """The compiled modules; none unless all are there, and of this version of Gnomon."""
     try:
-        found = importlib.import_module("gnomon.base._kernel")
+        found = {name: importlib.import_module(name) for name in TWINS}
     except ImportError:
-        return None
-    return found if getattr(found, "VERSION", None) == kernel_python.VERSION else None
+        return []
+    right = all(getattr(found[name], "VERSION", None) == twin.VERSION for name, twin in TWINS.items())
+    return list(found.values()) if right else []
 
 
 _switched_off = os.environ.get(VARIABLE) == "python"
-_found = None if _switched_off else _compiled()
-COMPILED = _found is not None
+_found = [] if _switched_off else _compiled()
+COMPILED = bool(_found)
 if COMPILED:
     STATE = "compiled"
 elif _switched_off:
     STATE = f"in Python, slower: {VARIABLE}=python"
 else:
     STATE = "in Python, slower: pip found no C compiler when it built Gnomon"
-if _found is not None:
-    globals().update({name: getattr(_found, name) for name in NAMES})
+RecordKeys: Any = _found[-1].RecordKeys if _found else None
+for _module in _found:
+    globals().update({name: getattr(_module, name) for name in NAMES if hasattr(_module, name)})

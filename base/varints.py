@@ -5,7 +5,7 @@ order: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... An integer has at most 64 bits, so
 
 The functions for one integer return it with the position after it. They raise IndexError where the bytes end inside the
 integer, and OverlongVarint. The functions for arrays take one cursor per integer, and advance it past the integer.
-Generated decoders (`btree.node_decoder`, `sources.avro.codegen`) have their own code: a call for each value would take
+Generated decoders (`base.records_python`, `sources.avro.codegen`) have their own code: a call for each value would take
 longer than the value.
 """
 

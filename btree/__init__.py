@@ -17,7 +17,6 @@
 - `codecs`        block compression, and the checksum of a block
 - `writer`        sorted Arrow batches to one index file
 - `dione`         sorted Arrow batches to a file with the bytes of Dione's own writer
-- `node_decoder`  the positions of a node's records, with their keys and links
 - `node`          one block, searched by bisection
 - `blocks`        an open file as blocks
 - `traversal`     from a node along its links to its children

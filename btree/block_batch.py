@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base import kernel
 from gnomon.btree.blocks import BlockFile
 from gnomon.btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
 from gnomon.btree.node import Row
@@ -81,7 +82,8 @@ def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None 
     part, counts, records = _cut(file, blocks)
     begins = np.searchsorted(part, np.arange(len(blocks.counts)))  # the first piece of each part
     is_cut = np.diff(begins, append=len(part))[part] > 1
-    single = _long_parts(np.where(is_cut, 0, counts))  # the pieces of one part are decoded the same way
+    # the pieces of one part are decoded the same way
+    single = np.empty(0, np.int64) if kernel.COMPILED else _long_parts(np.where(is_cut, 0, counts))
     while True:
         many = np.setdiff1d(np.arange(len(counts)), single)
         try:
@@ -94,8 +96,9 @@ def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None 
     for i in single:
         node = file.decode(blocks.offsets[part[i]], int(counts[i]), records[i])
         rows += node.rows(0, len(node))
-        links += [NO_LINK if link is None else link for link in node.links]
-        if blocks.is_leaf[part[i]] and any(link is not None for link in node.links):
+        own = [node.keys.link(record) for record in range(len(node))]
+        links += [NO_LINK if link is None else link for link in own]
+        if blocks.is_leaf[part[i]] and any(link is not None for link in own):
             raise Irregular
     if any(blocks.is_leaf[i] for i in part[many[vector.has_link]]):
         raise Irregular

@@ -1,7 +1,6 @@
 """An open index file as blocks: its header, its length, and the node at an offset. The shape of the tree is not known
 here."""
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,7 +13,7 @@ from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
 from gnomon.btree.geometry import head_guess
-from gnomon.btree.node import Node, NodeDecoder
+from gnomon.btree.node import UNREADABLE, Node, NodeDecoder
 from gnomon.btree.schema import FileSchema, file_schema
 
 FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` estimates the rest for a large file
@@ -304,9 +303,9 @@ class BlockFile:
         """The node whose block lies at `offset`, from its decompressed records."""
         try:
             node = self.decoder.node(count, records)
-        except (ValueError, IndexError, struct.error) as error:
+        except UNREADABLE as error:
             raise self._undecodable(offset, error) from None
-        if not node.is_sorted():
+        if not node.keys.is_sorted():
             raise self.damaged("the keys of a node are not in order", offset)
         return node
 
@@ -314,7 +313,7 @@ class BlockFile:
         """The records, not decoded, in pieces of at most `most`: `(count, bytes)`."""
         try:
             yield from self.decoder.cut(count, records, most)
-        except (ValueError, IndexError, struct.error) as error:
+        except UNREADABLE as error:
             raise self._undecodable(offset, error) from None
 
     def read(self, offset: int, length: int, stats: LookupStats) -> bytes:

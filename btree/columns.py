@@ -1,8 +1,7 @@
 """Decode the records of many nodes to Arrow columns at once, for scans.
 
-Each node has a cursor, and record i of every node is decoded in the same few numpy calls. So Python does the work of
-one node. Records that cannot be decoded in this way raise `Unclear`. The caller then decodes the nodes one by one
-(`RowColumns`), which finds the damage, if any, and its position."""
+Records that cannot be decoded in this way raise `Unclear`. The caller then decodes the nodes one by one (`RowColumns`),
+which finds the damage, if any, and its position."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -11,20 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
+from gnomon.base import kernel
+from gnomon.base.records_python import BOOLEAN, BYTES, DOUBLE, FLOAT, Output
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import DECIMAL_BYTES
-from gnomon.btree.schema import FileField, FileSchema
+from gnomon.btree.node import Row
+from gnomon.btree.schema import KINDS, FileField, FileSchema
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 NO_LINK = np.iinfo(np.int64).min
-NULL, VALUE = 0, 2  # a union's branch byte: 0 and 1 as varints
-TEXT, LONG, BOOLEAN, FLOAT, DOUBLE = "bytes", "long", "boolean", "float", "double"
-WIDTHS = {FLOAT: 4, DOUBLE: 8}
+LARGEST_INT = (1 << 31) - 1  # bytes of the records that are decoded together
+DTYPES: dict[int, npt.DTypeLike] = {BOOLEAN: np.uint8, FLOAT: np.float32, DOUBLE: np.float64}
 
 
 class Unclear(Exception):
@@ -35,80 +35,6 @@ class OutOfRange(BTreeError):
     """A value exceeds the type of its column."""
 
 
-class _Cells:
-    """The values of one field, or their positions: an entry for each record. A field that is not `wanted` is
-    skipped."""
-
-    def __init__(self, field: FileField, records: int, wanted: bool) -> None:
-        self.wanted = wanted
-        records = records if wanted else 0
-        self.kind = LONG if field.plain_type == "int" else field.plain_type
-        self.null_branch = field.null_branch
-        dtype = {BOOLEAN: np.uint8, FLOAT: np.float32, DOUBLE: np.float64}.get(self.kind, np.int64)
-        self.values = np.zeros(records, dtype)  # for TEXT, the positions of the bytes
-        self.lengths = np.zeros(records, np.int64) if self.kind == TEXT else None
-        self.valid: Bools | None = None  # None: no value is null
-
-    def put(self, data: Bytes, cursor: Ints, ends: Ints, at: Ints) -> None:
-        """Decode a value at each cursor, and advance the cursors. `at` has the index of each record."""
-        if self.null_branch is None:
-            self._put_values(data, cursor, ends, at)
-            return
-        branch = data.take(cursor)
-        cursor += 1
-        valid = branch == (VALUE if self.null_branch == 0 else NULL)
-        if valid.all():
-            self._put_values(data, cursor, ends, at)
-            return
-        if not (branch[~valid] == (NULL if self.null_branch == 0 else VALUE)).all():
-            raise Unclear
-        if self.wanted:
-            if self.valid is None:
-                self.valid = np.ones(len(self.values), np.bool_)
-            self.valid[at[~valid]] = False
-            if self.kind == TEXT:
-                self.values[at] = cursor
-        some = cursor[valid]
-        self._put_values(data, some, ends[valid], at[valid])
-        cursor[valid] = some
-
-    def _put_values(self, data: Bytes, cursor: Ints, ends: Ints, at: Ints) -> None:
-        if not self.wanted:
-            self._pass(data, cursor, ends)
-        elif self.kind == LONG:
-            self.values[at] = decode_signed_array(data, cursor)
-        elif self.kind == TEXT and self.lengths is not None:
-            lengths = decode_signed_array(data, cursor)
-            if ((lengths < 0) | (lengths > ends - cursor)).any():
-                raise Unclear
-            self.values[at] = cursor
-            self.lengths[at] = lengths
-            cursor += lengths
-        elif self.kind == BOOLEAN:
-            flags = data.take(cursor)
-            if (flags > 1).any():
-                raise Unclear
-            self.values[at] = flags
-            cursor += 1
-        else:
-            width = WIDTHS[self.kind]
-            numbers = np.ndarray(len(data) - width + 1, f"<f{width}", data.data, strides=(1,))
-            self.values[at] = numbers[cursor]
-            cursor += width
-
-    def _pass(self, data: Bytes, cursor: Ints, ends: Ints) -> None:
-        """Advance past a value at each cursor."""
-        if self.kind == LONG:
-            skip_array(data, cursor)
-        elif self.kind == TEXT:
-            lengths = decode_signed_array(data, cursor)
-            if ((lengths < 0) | (lengths > ends - cursor)).any():
-                raise Unclear
-            cursor += lengths
-        else:
-            cursor += WIDTHS.get(self.kind, 1)
-
-
 class VectorColumns:
     """Columns of the records of many nodes, decoded at once. Records count from 0, through all nodes."""
 
@@ -117,104 +43,64 @@ class VectorColumns:
     ) -> None:
         """`counts` is the number of records in the bytes of each node; `columns` are the columns to decode, by default
         all. Raises Unclear."""
-        self._schema = schema
-        self.links = np.full(int(counts.sum()), NO_LINK)  # link of each record
-        self.has_link = np.zeros(len(counts), np.bool_)  # for each node
-        # a cursor may leave its node before the check sees it
-        padding = (LONGEST_VARINT + 1) * (len(schema.fields) + 1)
-        self._bytes = b"".join([*records, bytes(padding)])
-        self._cells = {
-            field.column.name: _Cells(field, len(self.links), columns is None or field.column.name in columns)
+        total = int(counts.sum())
+        self.links = np.full(total, NO_LINK)  # link of each record
+        self._fields = {
+            field.column.name: field
             for field in schema.fields
-            if field
+            if field and (columns is None or field.column.name in columns)
         }
-        try:
-            self._decode(counts, np.fromiter(map(len, records), np.int64, len(records)))
-        except (IndexError, OverlongVarint):
-            raise Unclear from None
-
-    def _decode(self, counts: Ints, sizes: Ints) -> None:
-        data = np.frombuffer(self._bytes, np.uint8)
-        null_link = self._schema.link_type == ["null", "long"]
-        link = _Link(NULL if null_link else VALUE)
-        # the nodes with the most records first, so that finished ones are at the end
-        order = np.argsort(-counts, kind="stable")
-        falling = counts[order]
-        ends = np.cumsum(sizes)[order]
-        cursor = ends - sizes[order]
-        at = (np.cumsum(counts) - counts)[order]
-        fields = [None if field is None else self._cells[field.column.name] for field in self._schema.fields]
-        for step in range(int(counts.max(initial=0))):
-            left = int(np.searchsorted(-falling, -step))  # nodes of more than `step` records
-            if left < len(cursor):
-                if (cursor[left:] != ends[left : len(cursor)]).any():
-                    raise Unclear
-                cursor, at = cursor[:left], at[:left]
-            for field in fields:
-                if field is None:
-                    linked, links = link.read(data, cursor)
-                    self.has_link[order[linked]] = True
-                    self.links[at[linked]] = links
-                else:
-                    field.put(data, cursor, ends[:left], at)
-            at += 1
-            if (cursor > ends[:left]).any():
-                raise Unclear
-        if (cursor != ends[: len(cursor)]).any():
+        self._bytes = b"".join(records)
+        if len(self._bytes) > LARGEST_INT or total > len(self._bytes):
             raise Unclear
+        self._outputs = {name: _output(field, total) for name, field in self._fields.items()}
+        outputs = [self._outputs.get(field.column.name) if field else Output(self.links) for field in schema.fields]
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        linked = np.zeros(len(counts), np.uint8)
+        if not kernel.record_columns(self._bytes, counts, sizes, schema.plan(()).fields, outputs, linked):
+            raise Unclear
+        self.has_link = linked.astype(np.bool_)  # for each node
 
     def take(self, name: str, order: Ints) -> pa.Array:
         """A column of the records in `order`. OutOfRange or ArrowInvalid for a value that its type does not have."""
-        cells = self._cells[name]
-        field = next(field for field in self._schema.fields if field and field.column.name == name)
-        nulls = None if cells.valid is None else ~cells.valid[order]
-        if cells.lengths is None:
-            return _typed(cells.values[order], nulls, field.column.type)
+        output, field = self._outputs[name], self._fields[name]
+        nulls = None if output.valid is None or output.valid.all() else output.valid[order] == 0
+        if output.lengths is None:
+            return _typed(output.values[order], nulls, field.column.type)
         if key_type(field.column.type).decimal:
-            numbers = _decimals(np.frombuffer(self._bytes, np.uint8), cells.values[order], cells.lengths[order])
+            numbers = _decimals(np.frombuffer(self._bytes, np.uint8), output.values[order], output.lengths[order])
             return _decimal_array(numbers, nulls, field.column.type)
         # The bytes between two texts count as a text, too, which is not taken: one gather in Arrow.
-        offsets = np.empty(2 * len(cells.values) + 1, np.int32)
-        offsets[0:-1:2] = cells.values
-        offsets[1::2] = cells.values + cells.lengths
+        offsets = np.empty(2 * len(output.values) + 1, np.int32)
+        offsets[0:-1:2] = output.values
+        offsets[1::2] = output.values + output.lengths
         offsets[-1] = len(self._bytes)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
-        texts = pa.Array.from_buffers(pa.binary(), 2 * len(cells.values), buffers)
+        texts = pa.Array.from_buffers(pa.binary(), 2 * len(output.values), buffers)
         return texts.take(pa.array(2 * order, mask=nulls)).cast(key_type(field.column.type).arrow)
 
 
-class _Link:
-    """The link of each record."""
-
-    def __init__(self, null: int) -> None:
-        self._null = null
-
-    def read(self, data: Bytes, cursor: Ints) -> tuple[Ints, Ints]:
-        """The cursors that had a link, and the links."""
-        branch = data.take(cursor)
-        cursor += 1
-        linked = np.flatnonzero(branch != self._null)
-        if not len(linked):
-            return linked, linked
-        if (branch[linked] != VALUE - self._null).any():
-            raise Unclear
-        some = cursor[linked]
-        links = decode_signed_array(data, some)
-        cursor[linked] = some
-        return linked, links
+def _output(field: FileField, records: int) -> Output:
+    """The arrays for the values of a field."""
+    kind = KINDS[field.plain_type]
+    values = np.zeros(records, DTYPES.get(kind, np.int64))
+    lengths = np.zeros(records, np.int64) if kind == BYTES else None
+    return Output(values, lengths, None if field.null_branch is None else np.ones(records, np.uint8))
 
 
 class RowColumns:
     """Columns of nodes that were decoded one by one; `rows` are the records as stored in the file."""
 
-    def __init__(self, schema: FileSchema, rows: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, schema: FileSchema, rows: Sequence[Row]) -> None:
         self._types = {column.name: column.type for column in schema.entry.columns}
+        self._places = {column.name: place for place, column in enumerate(schema.entry.columns)}
         self._rows = rows
 
     def take(self, name: str, order: Ints) -> pa.Array:
         """A column of the records in `order`. OutOfRange or ArrowInvalid for a value that its type does not have."""
         type_name = self._types[name]
-        values = [self._rows[record][name] for record in order.tolist()]
+        place = self._places[name]
+        values = [self._rows[record][place] for record in order.tolist()]
         if key_type(type_name).decimal:
             nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
             numbers = np.frombuffer(b"".join([_little_endian(value or b"") for value in values]), np.uint8)

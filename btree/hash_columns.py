@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from gnomon.btree.hashing import SEED, WORD, murmur3, unscaled_bytes
+from gnomon.base.kernel import murmur3
+from gnomon.btree.hashing import SEED, WORD, unscaled_bytes
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values

@@ -2,9 +2,8 @@
 
 The rules follow Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are folded from the left: the hash of one is
 the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8 little-endian
-bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement. Murmur3
-takes them in words of four bytes and then byte by byte, each tail byte as its own word (signed). For many keys, use
-`hash_columns`.
+bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement. For
+many keys, use `hash_columns`.
 """
 
 import struct
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 
 from xxhash import xxh64_intdigest
 
+from gnomon.base.kernel import murmur3
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key
 
@@ -19,7 +19,6 @@ HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"
 SEED = 42  # seed of both hashes
 MASK = 0xFFFFFFFF
-C1, C2 = 0xCC9E2D51, 0x1B873593
 NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
 WORD = 4  # bytes
 
@@ -43,34 +42,9 @@ def unscaled_bytes(number: int) -> bytes:
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
-def _mix(state: int, word: int) -> int:
-    word = word * C1 & MASK
-    word = (word << 15 | word >> 17) * C2 & MASK
-    state ^= word
-    return ((state << 13 | state >> 19) * 5 + 0xE6546B64) & MASK
-
-
-def _finish(state: int, length: int) -> int:
-    state ^= length
-    state = (state ^ state >> 16) * 0x85EBCA6B & MASK
-    state = (state ^ state >> 13) * 0xC2B2AE35 & MASK
-    return state ^ state >> 16
-
-
-def murmur3(data: bytes, seed: int) -> int:
-    """Murmur3 of some bytes, as Spark computes it: an unsigned 32-bit number."""
-    state = seed
-    words = len(data) // WORD
-    for word in struct.unpack_from(f"<{words}I", data):
-        state = _mix(state, word)
-    for byte in data[words * WORD :]:
-        state = _mix(state, (byte - 256 if byte > 127 else byte) & MASK)
-    return _finish(state, len(data))
-
-
 def hash_int(value: int, seed: int) -> int:
     """Murmur3 of a 32-bit integer, as an unsigned 32-bit number."""
-    return _finish(_mix(seed, value & MASK), WORD)
+    return murmur3((value & MASK).to_bytes(WORD, "little"), seed)
 
 
 def spark_hash(key: Key, types: Sequence[str]) -> int:

@@ -1,32 +1,27 @@
-"""One block: its records, searched by bisection. Values are decoded on request."""
+"""One block: its records, searched by bisection. A look-up compares keys and follows links, so only these are decoded;
+values are decoded on request."""
 
-import io
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
 from operator import le
-from typing import Any, NamedTuple
+from typing import Any, Protocol, Self
 
-import fastavro
-
-from gnomon.base.varints import encode_signed
+from gnomon.base import kernel
+from gnomon.base.records_python import Located
 from gnomon.btree.hashing import unscaled_bytes
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, KeyOrder, OrderKey, has_signed_bytes
-from gnomon.btree.node_decoder import Located, locator
 from gnomon.btree.schema import Column, FileSchema
 
+# errors on damaged bytes
+UNREADABLE = (ValueError, IndexError, struct.error)
+MOST_COMPILED = 8  # key columns that `kernel.RecordKeys` compares
 RECORD_BYTES = 300  # approximate memory of a record besides its bytes
 
-Row = dict[str, Any]
-
-
-class Probe(NamedTuple):
-    """A wanted key, in the forms that nodes compare."""
-
-    order: OrderKey
-    plain: Any  # None where only `order` compares: a part is null or a float
+Row = tuple[Any, ...]  # the columns of a record, in the order of the entry's schema
 
 
 class NodeDecoder:
@@ -34,79 +29,128 @@ class NodeDecoder:
 
     def __init__(self, schema: FileSchema, as_java: bool = False) -> None:
         """`as_java`: the keys are in Java's order, as in a file of Dione's."""
-        # A block is `count` records. An Avro array has a count before and a zero after them, so one call decodes them
-        # all.
-        self._array = fastavro.parse_schema({"type": "array", "items": schema.plain_avro()})
-        self._locate = locator(schema, raw_decimals=as_java)
-        self._keys = [(column.name, _converter(column)) for column in schema.entry.keys]
-        self._values = [(column.name, _converter(column)) for column in schema.entry.values]
-        types = schema.entry.key_types
+        entry = schema.entry
+        self._keys = schema.plan([column.name for column in entry.keys], raw_decimals=as_java)
+        self._values = schema.plan([column.name for column in entry.values])
+        self._entries = schema.plan([column.name for column in entry.columns])
+        self._rows = schema.plan([column.name for column in entry.columns], raw_decimals=True)
+        self._convert_keys = [_converter(column) for column in entry.keys]
+        self._convert_values = [_converter(column) for column in entry.values]
+        types = entry.key_types
         floats = [name in ("float", "double") for name in types]
         self._raw_decimals = [as_java and key_type(name).decimal is not None for name in types]
         self._both_zeros = [as_java and is_float for is_float in floats]
+        self._as_java = as_java
         self.order = KeyOrder(schema.nulls_last, types if as_java else ())
         # Arrow compares keys as Java does, with these exceptions.
         self.is_arrow_ordered = not as_java or not any(floats + [has_signed_bytes(name) for name in types])
         # Keys without nulls, floats and signed bytes compare in their form in the file.
         self.is_plain = self.is_arrow_ordered and not any(floats)
+        self._compiled = kernel.RecordKeys is not None and not as_java and len(entry.keys) <= MOST_COMPILED
 
     def node(self, count: int, records: bytes) -> "Node":
-        """The node whose block holds these records. ValueError, IndexError or struct.error on damaged bytes."""
-        return Node(self, self._locate(records, count), records)
+        """The node whose block holds these records. An error of `UNREADABLE` on damaged bytes, here and below."""
+        if self._compiled:
+            return Node(self, kernel.RecordKeys(records, count, *self._keys), records)
+        return Node(self, ListedKeys(self, kernel.locate(records, count, 0, True, *self._keys)), records)
 
     def cut(self, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
         """The records in pieces of at most `most`: `(count, bytes)`."""
         begin = 0
         for left in range(count, 0, -most):
             some = min(left, most)
-            end = self._locate(records, some, begin, False).starts[-1] if some < left else len(records)
+            end = kernel.locate(records, some, begin, False, *self._keys)[0][-1] if some < left else len(records)
             yield some, records[begin:end]
             begin = end
 
-    def rows(self, count: int, records: bytes) -> list[Row]:
-        """The records in their form in the file: text as its UTF-8 bytes, decimals as bytes."""
-        stream = io.BytesIO(b"".join([encode_signed(count), records, b"\x00"]))
-        rows: list[Row] = fastavro.schemaless_reader(stream, self._array, None)
-        return rows
+    def rows(self, count: int, records: bytes, begin: int = 0) -> list[Row]:
+        """`count` records from a byte on, in their form in the file: text as its UTF-8 bytes, decimals as bytes."""
+        return list(zip(*kernel.locate(records, count, begin, False, *self._rows)[1], strict=True))
 
-    def key_of(self, row: Row) -> Key:
-        """The key of a record in stored form. ValueError for a value that its type does not have."""
-        return _stored(row, self._keys)
+    def values(self, count: int, records: bytes, begin: int) -> list[Key]:
+        """The values of `count` records in stored form. ValueError for a value that its type does not have."""
+        columns = kernel.locate(records, count, begin, False, *self._values)[1]
+        return _stored(columns, self._convert_values)
 
-    def value_of(self, row: Row) -> Key:
-        """The value of a record in stored form. ValueError for a value that its type does not have."""
-        return _stored(row, self._values)
+    def entries(self, count: int, records: bytes, begin: int) -> list[tuple[Key, Key]]:
+        """The keys and values of `count` records in stored form. ValueError for a value that its type does not
+        have."""
+        columns = kernel.locate(records, count, begin, False, *self._entries)[1]
+        split = len(self._convert_keys)
+        keys, values = _stored(columns[:split], self._convert_keys), _stored(columns[split:], self._convert_values)
+        return list(zip(keys, values, strict=True))
 
-    def probes(self, key: Key) -> list[Probe]:
-        """The probes for a key in stored form, in nodes of this file. There is one, or several in ascending order where
-        the file holds equal keys as different ones: in Java's order -0.0 and 0.0 differ."""
+    def probes(self, key: Key) -> list[Key]:
+        """A key in stored form as the nodes of this file hold it: text as its UTF-8 bytes. There is one form, or
+        several in ascending order where the file holds equal keys as different ones: in Java's order -0.0 and 0.0
+        differ."""
         raw = tuple([part.encode() if isinstance(part, str) else part for part in key])
-        if self.is_plain and None not in raw:
-            return [Probe(self.order(raw), raw[0] if len(raw) == 1 else raw)]
+        if not self._as_java:
+            return [raw]
         parts = zip(raw, self._raw_decimals, self._both_zeros, strict=True)
-        return [Probe(self.order(one), None) for one in product(*[_as_in_file(*part) for part in parts])]
+        return list(product(*[_as_in_file(*part) for part in parts]))
 
 
-class Node:
-    """Records of one block."""
+class Keys(Protocol):
+    """The keys of the records of a node, with where each record begins, and its link."""
 
-    def __init__(self, decoder: NodeDecoder, located: Located, records: bytes) -> None:
+    @property
+    def cache_bytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def start(self, record: int) -> int:
+        """Where a record begins; for the number of records, where the last ends."""
+
+    def link(self, record: int) -> int | None: ...
+
+    def next_link(self, begin: int) -> int:
+        """One past the first record with a link from `begin` on, or past the last record."""
+
+    def is_sorted(self) -> bool:
+        """Whether the keys do not decrease."""
+
+    def is_ordered(self, record: int, other: Self, others: int) -> bool:
+        """Whether the key of a record is at most that of another node's record."""
+
+    def find(self, probe: Key) -> tuple[int, int]:
+        """The records with a key: the first, and one past the last."""
+
+
+class ListedKeys:
+    """`Keys` in Python lists: for a file in Java's order, and where `kernel.RecordKeys` is not compiled."""
+
+    def __init__(self, decoder: NodeDecoder, located: Located) -> None:
+        """`located` has the keys: text as its UTF-8 bytes, decimals as integers."""
         self._decoder = decoder
-        self._records = records
-        self._starts = located.starts
-        self._columns = columns = located.columns
-        self.links = located.links
+        self._starts, self._columns, self._links = located
+        columns = self._columns
         self._plain: Sequence[Any] | None = None
         if decoder.is_plain and not any(None in column for column in columns):
             self._plain = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         self._ordered: list[OrderKey] | None = None
-        self.cache_bytes = len(records) + RECORD_BYTES * len(self)
+        self.cache_bytes = self._starts[-1] + RECORD_BYTES * len(self)
 
     def __len__(self) -> int:
-        return len(self.links)
+        return len(self._links)
 
-    def is_ordered(self, record: int, other: "Node", others: int) -> bool:
-        """Whether the key of a record is at most that of another node's record."""
+    def start(self, record: int) -> int:
+        return self._starts[record]
+
+    def link(self, record: int) -> int | None:
+        return self._links[record]
+
+    def next_link(self, begin: int) -> int:
+        for end, link in enumerate(islice(self._links, begin, None), begin + 1):
+            if link is not None:
+                return end
+        return len(self._links)
+
+    def is_sorted(self) -> bool:
+        keys = self._plain if self._plain is not None else self._orders()
+        return all(map(le, keys, islice(keys, 1, None)))
+
+    def is_ordered(self, record: int, other: Self, others: int) -> bool:
         if self._plain is not None and other._plain is not None:
             return bool(self._plain[record] <= other._plain[others])
         return self._order(record) <= other._order(others)
@@ -115,18 +159,13 @@ class Node:
         """The key of a record, in a form that compares with keys of any node."""
         return self._decoder.order(tuple([column[record] for column in self._columns]))
 
-    def is_sorted(self) -> bool:
-        """Whether the keys do not decrease."""
-        keys = self._plain if self._plain is not None else self._orders()
-        return all(map(le, keys, islice(keys, 1, None)))
-
-    def find(self, probe: Probe) -> tuple[int, int]:
-        """The records with this key: the first, and one past the last."""
+    def find(self, probe: Key) -> tuple[int, int]:
         keys: Sequence[Any]
-        if self._plain is not None and probe.plain is not None:
-            keys, wanted = self._plain, probe.plain
+        wanted: Any
+        if self._plain is not None and None not in probe:
+            keys, wanted = self._plain, probe[0] if len(probe) == 1 else probe
         else:
-            keys, wanted = self._orders(), probe.order
+            keys, wanted = self._orders(), self._decoder.order(probe)
         first = bisect_left(keys, wanted)
         return first, bisect_right(keys, wanted, lo=first)
 
@@ -135,21 +174,34 @@ class Node:
             self._ordered = [self._order(record) for record in range(len(self))]
         return self._ordered
 
+
+class Node:
+    """Records of one block."""
+
+    def __init__(self, decoder: NodeDecoder, keys: Keys, records: bytes) -> None:
+        self._decoder = decoder
+        self._records = records
+        self.keys = keys
+        self.cache_bytes = keys.cache_bytes
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
     def rows(self, first: int, last: int) -> list[Row]:
         """Records from `first` to before `last`, in their form in the file."""
-        return self._decoder.rows(last - first, self.bytes(first, last)) if first < last else []
+        return self._decoder.rows(last - first, self._records, self.keys.start(first)) if first < last else []
 
     def bytes(self, first: int, last: int) -> bytes:
         """The bytes of records from `first` to before `last`, not decoded."""
-        return self._records[self._starts[first] : self._starts[last]]
+        return self._records[self.keys.start(first) : self.keys.start(last)]
 
     def values(self, first: int, last: int) -> list[Key]:
         """The values of records in stored form. ValueError for a value that its type does not have."""
-        return [self._decoder.value_of(row) for row in self.rows(first, last)]
+        return self._decoder.values(last - first, self._records, self.keys.start(first)) if first < last else []
 
     def entries(self, first: int, last: int) -> list[tuple[Key, Key]]:
         """The keys and values of records in stored form. ValueError for a value that its type does not have."""
-        return [(self._decoder.key_of(row), self._decoder.value_of(row)) for row in self.rows(first, last)]
+        return self._decoder.entries(last - first, self._records, self.keys.start(first)) if first < last else []
 
 
 def _as_in_file(part: Stored, is_raw_decimal: bool, both_zeros: bool) -> tuple[Stored, ...]:
@@ -182,14 +234,16 @@ def _int(value: int) -> int:
     return value
 
 
-def _decimal(limit: int, data: bytes) -> int:
-    value = int.from_bytes(data, "big", signed=True)
+def _decimal(limit: int, value: int) -> int:
     if abs(value) >= limit:
         raise ValueError("a decimal of more digits than its type has")
     return value
 
 
-def _stored(row: Row, fields: list[tuple[str, Converter | None]]) -> Key:
-    return tuple(
-        [row[name] if convert is None or row[name] is None else convert(row[name]) for name, convert in fields]
-    )
+def _stored(columns: Sequence[Sequence[Any]], converters: Sequence[Converter | None]) -> list[Key]:
+    """The rows of columns, in stored form."""
+    made = [
+        column if convert is None else [None if value is None else convert(value) for value in column]
+        for column, convert in zip(columns, converters, strict=True)
+    ]
+    return list(zip(*made, strict=True))

@@ -16,7 +16,7 @@ from gnomon.btree.inner_levels import InnerLevels, inner_levels_of
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_batch import SortedKeys
 from gnomon.btree.keys import Key
-from gnomon.btree.node import Probe
+from gnomon.btree.node import UNREADABLE
 from gnomon.btree.scan import Census, Scan
 from gnomon.btree.schema import EntrySchema
 from gnomon.btree.traversal import Place, Traversal
@@ -24,12 +24,9 @@ from gnomon.btree.traversal import Place, Traversal
 __all__ = ["BTreeReader", "Census", "LookupStats"]
 
 
-_Wanted = list[tuple[Probe, int]]  # in key order, each with the index of its result
+_Wanted = list[tuple[Key, int]]  # in key order, each with the index of its result
 _Steps = Iterator[tuple[int, _Wanted]]  # records whose children will be visited, and the keys wanted there
 _Visit = Callable[[Place, _Wanted], _Steps]
-
-# errors that fastavro raises on damaged bytes
-UNREADABLE = (ValueError, EOFError, IndexError, OverflowError, TypeError)
 
 
 class BTreeReader:
@@ -177,7 +174,7 @@ class BTreeReader:
         return Found(found, arrays)
 
     def _look_up(
-        self, probes: Sequence[Sequence[Probe]], visit: _Visit, stats: LookupStats | None, most: int | None = None
+        self, probes: Sequence[Sequence[Key]], visit: _Visit, stats: LookupStats | None, most: int | None = None
     ) -> None:
         """Visit the nodes that may hold these probes, each once, with the probes that it may hold. Probes are numbered
         in order."""
@@ -185,11 +182,15 @@ class BTreeReader:
         wanted = [(probe, i) for i, probe in enumerate(chain(*probes))]
         if self.is_empty or not wanted:
             return
-        wanted.sort(key=lambda one: one[0].order)
         traversal = Traversal(self._file, stats, most)
-        root = traversal.root()
+        place = traversal.root()
         stats.nodes += 1
-        stack = [(root, visit(root, wanted))]  # an explicit stack, since a damaged file may be as deep as it is long
+        if len(wanted) == 1:
+            place = self._descend(traversal, place, wanted[0][0], stats)
+        else:
+            order = self._file.decoder.order
+            wanted.sort(key=lambda one: order(one[0]))
+        stack = [(place, visit(place, wanted))]  # an explicit stack, since a damaged file may be as deep as it is long
         while stack:
             place, steps = stack[-1]
             step = next(steps, None)
@@ -201,24 +202,34 @@ class BTreeReader:
             stats.nodes += 1
             stack.append((child, visit(child, below)))
 
+    def _descend(self, traversal: Traversal, place: Place, key: Key, stats: LookupStats) -> Place:
+        """The first node on the way down to a key that has it, or has no child that may."""
+        while True:
+            keys = place.block.node.keys
+            first, last = keys.find(key)
+            if first < last or not first or keys.link(first - 1) is None:
+                return place
+            place = traversal.child(place, first - 1)
+            stats.nodes += 1
+
     def _collect(self, place: Place, wanted: _Wanted, found: list[list[Key]]) -> _Steps:
         """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
         to find there."""
         node = place.block.node
         if len(wanted) == 1:  # the usual case: one key, which is not in this node
-            first, last = node.find(wanted[0][0])
+            first, last = node.keys.find(wanted[0][0])
             if first == last:
-                if first and node.links[first - 1] is not None:
+                if first and node.keys.link(first - 1) is not None:
                     yield first - 1, wanted
                 return
-        hits = [node.find(probe) for probe, _ in wanted]
+        hits = [node.keys.find(probe) for probe, _ in wanted]
         below: dict[int, list[int]] = {}
         for i, (first, last) in enumerate(hits):
             # A key may lie in the child of each record equal to it. It may also lie in the child of the record before
             # the first of them: a run of equal keys may begin at the end of that child, if runs may be split.
             begin = first if first < last and self._file.has_whole_runs else max(first - 1, 0)
             for record in range(begin, last):
-                if node.links[record] is not None:
+                if node.keys.link(record) is not None:
                     below.setdefault(record, []).append(i)
         done = [first for first, _ in hits]  # own records that are already in the result
         for record in sorted(below):
@@ -230,7 +241,7 @@ class BTreeReader:
         for i, (_, last) in enumerate(hits):
             self._emit(place.block, done[i], last, found[wanted[i][1]])
 
-    def _probes(self, keys: Sequence[Key]) -> list[list[Probe]]:
+    def _probes(self, keys: Sequence[Key]) -> list[list[Key]]:
         """The probes for each key."""
         columns = len(self.schema.keys)
         if any(len(key) != columns for key in keys):
@@ -315,9 +326,9 @@ def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:
     node = place.block.node
     below: dict[int, _Wanted] = {}
     for probe, i in wanted:
-        first, last = node.find(probe)
+        first, last = node.keys.find(probe)
         if last > first:
             found[i] = True
-        elif first and node.links[first - 1] is not None:
+        elif first and node.keys.link(first - 1) is not None:
             below.setdefault(first - 1, []).append((probe, i))
     yield from below.items()

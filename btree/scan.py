@@ -19,7 +19,7 @@ from gnomon.btree.blocks import BlockFile, LookupStats
 from gnomon.btree.columns import Columns, Ints, RowColumns
 from gnomon.btree.keys import adjacent
 from gnomon.btree.node import Node, Row
-from gnomon.btree.traversal import Traversal, next_link
+from gnomon.btree.traversal import Traversal
 
 LEAVES_AT_ONCE = 2048
 ROWS_AT_ONCE = 8192  # rows per batch of a scan node by node
@@ -107,14 +107,14 @@ class Scan:
         stack = [(traversal.root(), 0)]
         while stack:
             place, begin = stack.pop()
-            block, links = place.block, place.block.node.links
+            block, keys = place.block, place.block.node.keys
             if begin == 0:
                 self._spans.append([(block.offset, block.end)])
-            while begin < len(links):
-                end = next_link(links, begin)
+            while begin < len(keys):
+                end = keys.next_link(begin)
                 yield _Step(block.offset, block.node, begin, end)
                 begin = end
-                if links[end - 1] is None:
+                if keys.link(end - 1) is None:
                     continue
                 if place.level + 1 == height:
                     yield _Step(traversal.child_offset(place, end - 1))

@@ -4,13 +4,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from gnomon.base.records_python import BOOLEAN, BYTES, DOUBLE, FLOAT, LINK, LONG, NUMBER, field_plan
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.key_types import is_key_type, key_type
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
 RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"
+KINDS = {"int": LONG, "long": LONG, "bytes": BYTES, "boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -116,6 +119,13 @@ class FileField:
         return {"name": self.column.name, "type": union}
 
 
+class Plan(NamedTuple):
+    """How to read some columns of a record (`gnomon.base.records_python`), and their number."""
+
+    fields: bytes
+    columns: int
+
+
 @dataclass(frozen=True)
 class FileSchema:
     """The records of one file: its own field order and unions, and the entry schema that results."""
@@ -129,6 +139,19 @@ class FileSchema:
         """For each key column, whether null is its greatest value: Avro orders a union by branch."""
         branch = {field.column.name: field.null_branch for field in self.fields if field}
         return tuple(branch[key.name] == 1 for key in self.entry.keys)
+
+    def plan(self, columns: Sequence[str], raw_decimals: bool = False) -> "Plan":
+        """How to read these columns of a record. With `raw_decimals` decimals stay bytes."""
+        places = {name: place for place, name in enumerate(columns)}
+        parts = []
+        for field in self.fields:
+            if field is None:
+                parts.append(field_plan(LINK, 0 if self.link_type == ["null", "long"] else 1, None))
+                continue
+            place = places.get(field.column.name)
+            is_number = place is not None and key_type(field.column.type).decimal is not None and not raw_decimals
+            parts.append(field_plan(NUMBER if is_number else KINDS[field.plain_type], field.null_branch, place))
+        return Plan(b"".join(parts), len(columns))
 
     def plain_avro(self) -> dict[str, object]:
         """The record schema for decoding."""

@@ -3,13 +3,13 @@
 import math
 import time
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from gnomon.btree import format as fmt
 from gnomon.btree.blocks import Block, BlockFile, LookupStats, Visit
 from gnomon.btree.errors import BTreeError, TooMany
-from gnomon.btree.node import Node, Probe
+from gnomon.btree.keys import Key
+from gnomon.btree.node import Node
 
 HELD_BYTES = 1 << 30  # memory of a node and of the nodes above it; one alone may take up to a third of that
 
@@ -56,9 +56,9 @@ class Traversal:
         try:
             place = self.root()
             while place.level <= most:
-                links = place.block.node.links
-                first = next_link(links, 0)
-                if links[first - 1] is None:
+                keys = place.block.node.keys
+                first = keys.next_link(0)
+                if keys.link(first - 1) is None:
                     break
                 level += 1
                 place = self.child(place, first - 1)
@@ -70,7 +70,7 @@ class Traversal:
 
     def child_offset(self, place: Place, record: int) -> int:
         """The offset of a record's child. Checks the link, but not the child."""
-        link = place.block.node.links[record]
+        link = place.block.node.keys.link(record)
         if link is None:
             raise BTreeError("a record without a link has no child")
         offset = fmt.child_offset(self._file.size, link)
@@ -86,12 +86,13 @@ class Traversal:
         """The node to which a record's link leads, checked against its parent."""
         offset = self.child_offset(place, record)
         node = place.block.node
-        following = node.links[record + 1] if record + 1 < len(node) else None
+        is_last = record + 1 == len(node)
+        following = None if is_last else node.keys.link(record + 1)
         link = self._file.size - offset
         length = link - following if following is not None else None
         child = self._block(offset, place.level, length)
-        bound = (node, record + 1) if record + 1 < len(node) else place.bound
-        inside = node.is_ordered(record, child.node, 0)
+        bound = place.bound if is_last else (node, record + 1)
+        inside = node.keys.is_ordered(record, child.node.keys, 0)
         if not inside or (bound is not None and not self._ends_before(child.node, *bound)):
             raise self._file.damaged("a node holds keys outside of its parent's interval", offset)
         held = place.held + child.node.cache_bytes
@@ -104,36 +105,28 @@ class Traversal:
         it."""
         last = len(child) - 1
         if self._file.has_whole_runs:
-            return not node.is_ordered(record, child, last)
-        return child.is_ordered(last, node, record)
+            return not node.keys.is_ordered(record, child.keys, last)
+        return child.keys.is_ordered(last, node.keys, record)
 
-    def runs(self, first: Probe | None = None, last: Probe | None = None) -> Iterator[tuple[Place, int, int]]:
+    def runs(self, first: Key | None = None, last: Key | None = None) -> Iterator[tuple[Place, int, int]]:
         """The tree in key order from `first` to `last` (both included; None: from the start, to the end), as runs of
         records (first, one past the last) of nodes."""
         stack = [self._span(self.root(), first, last)]
         while stack:
             place, begin, least, most = stack.pop()
-            links = place.block.node.links
-            end = min(next_link(links, begin), most)
+            keys = place.block.node.keys
+            end = min(keys.next_link(begin), most)
             if end > least:
                 yield place, max(begin, least), end
             if end < most:
                 stack.append((place, end, least, most))
-            if end > begin and links[end - 1] is not None:
+            if end > begin and keys.link(end - 1) is not None:
                 stack.append(self._span(self.child(place, end - 1), first, last))
 
-    def _span(self, place: Place, first: Probe | None, last: Probe | None) -> tuple[Place, int, int, int]:
+    def _span(self, place: Place, first: Key | None, last: Key | None) -> tuple[Place, int, int, int]:
         """For a node: the first record whose child may hold a wanted key, the first record that is wanted itself, and
         one past the last of either."""
         node = place.block.node
-        least = 0 if first is None else node.find(first)[0]
-        most = len(node) if last is None else node.find(last)[1]
+        least = 0 if first is None else node.keys.find(first)[0]
+        most = len(node) if last is None else node.keys.find(last)[1]
         return place, max(least - 1, 0), least, max(least, most)
-
-
-def next_link(links: list[int | None], begin: int) -> int:
-    """One past the first record with a link from `begin` on, or past the last record."""
-    for end, link in enumerate(islice(links, begin, None), begin + 1):
-        if link is not None:
-            return end
-    return len(links)

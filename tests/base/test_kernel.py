@@ -10,14 +10,15 @@ import sysconfig
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from gnomon.base import kernel, kernel_python
+from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
 from gnomon.base.varints import decode_unsigned, encode_unsigned
+from tests.loops import WAYS, loops_of
 from tests.profiles import examples
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
@@ -25,13 +26,13 @@ HEADERS = Path(sysconfig.get_path("include"), "Python.h").is_file()
 SNAPPY = pa.Codec("snappy")
 
 
-def compiled() -> ModuleType:
-    return pytest.importorskip("gnomon.base._kernel", reason="Gnomon was installed without a C compiler")
+def compiled() -> SimpleNamespace:
+    return loops_of("compiled")
 
 
-@pytest.fixture(params=["python", "compiled"])
-def loops(request: pytest.FixtureRequest) -> ModuleType:
-    return kernel_python if request.param == "python" else compiled()
+@pytest.fixture(params=WAYS)
+def loops(request: pytest.FixtureRequest) -> SimpleNamespace:
+    return loops_of(request.param)
 
 
 def content_of(dice: random.Random, size: int) -> bytes:
@@ -63,9 +64,10 @@ def test_where_there_is_a_compiler_the_loops_are_compiled() -> None:
 
 
 def test_both_have_the_same_functions_in_the_same_version() -> None:
-    assert kernel_python.VERSION == compiled().VERSION
+    for name, twin in kernel.TWINS.items():
+        assert pytest.importorskip(name).VERSION == twin.VERSION
     for name in kernel.NAMES:
-        assert callable(getattr(kernel_python, name))
+        assert callable(getattr(loops_of("python"), name))
         assert callable(getattr(compiled(), name))
 
 
@@ -83,7 +85,7 @@ def test_a_variable_chooses_python() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, FRAGMENT - 1, FRAGMENT, FRAGMENT + 1, 3 * FRAGMENT + 5])
-def test_a_stream_gives_its_content_and_each_fragment_alone(loops: ModuleType, size: int) -> None:
+def test_a_stream_gives_its_content_and_each_fragment_alone(loops: SimpleNamespace, size: int) -> None:
     content = content_of(random.Random(size), size)
     stream, at = packed(content)
     found, starts = loops.unpack_snappy(stream, at, size)
@@ -98,7 +100,7 @@ def test_a_stream_gives_its_content_and_each_fragment_alone(loops: ModuleType, s
         assert loops.unpack_fragments(stream, begin, len(stream), len(content) - number * FRAGMENT) is not None
 
 
-def test_a_copy_from_before_its_fragment_leaves_no_fragments(loops: ModuleType) -> None:
+def test_a_copy_from_before_its_fragment_leaves_no_fragments(loops: SimpleNamespace) -> None:
     head = bytes(range(256)) * 256
     for offset, alone in ((100, True), (101, False)):
         stream = literal(head) + literal(b"x" * 100) + copy(offset, 10)
@@ -107,7 +109,7 @@ def test_a_copy_from_before_its_fragment_leaves_no_fragments(loops: ModuleType) 
         assert (starts is not None) == alone
 
 
-def test_an_element_in_two_fragments_leaves_no_fragments(loops: ModuleType) -> None:
+def test_an_element_in_two_fragments_leaves_no_fragments(loops: SimpleNamespace) -> None:
     for tail in (b"", literal(b"y" * 10)):
         data = bytes(FRAGMENT + 1)
         content, starts = loops.unpack_snappy(literal(data) + tail, 0, len(data) + 10 * bool(tail))
@@ -116,7 +118,7 @@ def test_an_element_in_two_fragments_leaves_no_fragments(loops: ModuleType) -> N
 
 
 def test_damaged_streams_give_the_same_answers_both_ways() -> None:
-    both, dice, sound = (kernel_python, compiled()), random.Random(7), 0
+    both, dice, sound = (loops_of("python"), compiled()), random.Random(7), 0
     for _ in range(examples(2000)):
         content = content_of(dice, dice.choice([3, 40, 500, 5000, FRAGMENT + 300]))
         stream, at = packed(content)
@@ -141,7 +143,7 @@ def byte_arrays(dice: random.Random, count: int, longest: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("count", "longest"), [(0, 0), (1, 5), (5000, 60), (40, 9000), (4, 200_000), (70_000, 0)])
-def test_marks_show_where_byte_arrays_begin(loops: ModuleType, count: int, longest: int) -> None:
+def test_marks_show_where_byte_arrays_begin(loops: SimpleNamespace, count: int, longest: int) -> None:
     values = byte_arrays(random.Random(count), count, longest)
     lead = b"levels"
     data = lead + b"".join(values)
@@ -166,7 +168,7 @@ def test_marks_show_where_byte_arrays_begin(loops: ModuleType, count: int, longe
 
 
 def test_a_changed_length_among_byte_arrays_is_noticed_both_ways() -> None:
-    both, dice = (kernel_python, compiled()), random.Random(9)
+    both, dice = (loops_of("python"), compiled()), random.Random(9)
     for _ in range(examples(2000)):
         count = dice.randint(1, 20)
         values = byte_arrays(dice, count, dice.choice([0, 3, 300]))
@@ -203,7 +205,7 @@ def hybrid(dice: random.Random, width: int) -> tuple[bytes, list[int]]:
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 8, 9, 17, 31, 32])
-def test_numbers_of_a_hybrid_are_found_at_their_positions(loops: ModuleType, width: int) -> None:
+def test_numbers_of_a_hybrid_are_found_at_their_positions(loops: SimpleNamespace, width: int) -> None:
     dice = random.Random(width)
     for _ in range(examples(300)):
         data, numbers = hybrid(dice, width)
@@ -227,7 +229,7 @@ def answer(loop: Callable[..., object], *given: object) -> object:
 
 
 def test_a_damaged_hybrid_gives_the_same_answer_both_ways() -> None:
-    both, dice, refused = (kernel_python, compiled()), random.Random(8), 0
+    both, dice, refused = (loops_of("python"), compiled()), random.Random(8), 0
     for _ in range(examples(10_000)):
         width = dice.choice([1, 1, 3, 8, 9, 32])
         data = bytearray(hybrid(dice, width)[0]) or bytearray(1)
@@ -242,3 +244,10 @@ def test_a_damaged_hybrid_gives_the_same_answer_both_ways() -> None:
         flags = [answer(one.hybrid_flags, part, positions, runs) for one in both]
         assert flags[0] == flags[1]
     assert refused > 0
+
+
+def test_both_hash_alike() -> None:
+    dice = random.Random(3)
+    for size in range(examples(200)):
+        data, seed = dice.randbytes(size), dice.getrandbits(32)
+        assert loops_of("python").murmur3(data, seed) == compiled().murmur3(data, seed)

@@ -12,8 +12,9 @@ from gnomon.base.varints import encode_signed
 from gnomon.btree import Column
 from gnomon.btree import format as fmt
 from gnomon.btree.columns import JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
-from gnomon.btree.node import NodeDecoder
+from gnomon.btree.node import Row
 from gnomon.btree.schema import FileSchema, file_schema
+from tests.loops import WAYS, use
 from tests.profiles import positions
 
 LINK = {"name": fmt.LINK_FIELD, "type": ["null", "long"]}
@@ -65,6 +66,25 @@ def encoded(rows: list[dict[str, Any]], schema: FileSchema) -> bytes:
     return out.getvalue()
 
 
+@pytest.fixture(params=WAYS, autouse=True)
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with the loops in Python and compiled."""
+    use(request.param, monkeypatch)
+
+
+def as_rows(rows: list[dict[str, Any]], schema: FileSchema) -> list[Row]:
+    """Records by name as rows in the order of the columns."""
+    return [tuple(one[column.name] for column in schema.entry.columns) for one in rows]
+
+
+def decoded(count: int, records: bytes, schema: FileSchema) -> list[dict[str, Any]]:
+    """The records, decoded by fastavro."""
+    array = fastavro.parse_schema({"type": "array", "items": schema.plain_avro()})
+    stream = io.BytesIO(b"".join([encode_signed(count), records, b"\x00"]))
+    rows: list[dict[str, Any]] = fastavro.schemaless_reader(stream, array, None)
+    return rows
+
+
 NODES = [[row(i) for i in range(begin, end)] for begin, end in ((0, 9), (9, 10), (10, 40), (40, 47))]
 ORDER = np.array([3, 46, 0, 0, 17, 9, 45])
 
@@ -74,10 +94,9 @@ def test_columns_are_those_of_the_records_in_any_order(fields: list[dict[str, An
     schema = schema_of(fields)
     records = [encoded(node, schema) for node in NODES]
     vector = VectorColumns(schema, np.array([len(node) for node in NODES]), records)
-    rows = RowColumns(schema, [one for node in NODES for one in node])
-    joined = JoinedColumns(
-        VectorColumns(schema, np.array([9, 1]), records[:2]), 10, RowColumns(schema, NODES[2] + NODES[3])
-    )
+    rows = RowColumns(schema, as_rows([one for node in NODES for one in node], schema))
+    last = RowColumns(schema, as_rows(NODES[2] + NODES[3], schema))
+    joined = JoinedColumns(VectorColumns(schema, np.array([9, 1]), records[:2]), 10, last)
     for column in schema.entry.columns:
         expected = rows.take(column.name, ORDER)
         expected.validate(full=True)
@@ -95,7 +114,6 @@ def test_no_node_has_no_records() -> None:
 @pytest.mark.parametrize("fields", [OWN, DIONES])
 def test_any_changed_byte_gives_what_fastavro_gives_or_is_unclear(fields: list[dict[str, Any]]) -> None:
     schema = schema_of(fields)
-    decoder = NodeDecoder(schema)
     records = [encoded(node, schema) for node in (NODES[0][:4], NODES[1], NODES[3][:3])]
     counts = np.array([4, 1, 3])
     clear = 0
@@ -110,8 +128,8 @@ def test_any_changed_byte_gives_what_fastavro_gives_or_is_unclear(fields: list[d
             except Unclear:
                 continue
             clear += 1
-            nodes = [decoder.rows(n, one) for n, one in zip(counts.tolist(), changed, strict=True)]
-            rows = RowColumns(schema, [one for node in nodes for one in node])
+            nodes = [decoded(n, one, schema) for n, one in zip(counts.tolist(), changed, strict=True)]
+            rows = RowColumns(schema, as_rows([one for node in nodes for one in node], schema))
             for column in schema.entry.columns:
                 assert _taken(vector, column) == _taken(rows, column), (at, mask, column)
     assert clear > len(tried) / 4
@@ -158,7 +176,7 @@ def test_values_that_their_type_cannot_hold_are_out_of_range() -> None:
     for change in ({"i": 2**31}, {"d": b"\x01" * 17}):
         rows = [{**row(1), **change}]
         with pytest.raises(OutOfRange):
-            RowColumns(schema, rows).take(next(iter(change)), np.array([0]))
+            RowColumns(schema, as_rows(rows, schema)).take(next(iter(change)), np.array([0]))
         wide = [{"name": one["name"], "type": ["null", "long"] if one["name"] == "i" else one["type"]} for one in OWN]
         data = encoded(rows, schema_of(wide))
         with pytest.raises(OutOfRange):

@@ -353,7 +353,7 @@ def test_nodes_above_one_another_take_bounded_memory(
     schema, entries, options = SHAPES["three levels"]
     data = write(schema, entries, **options)
     ask(opened(data))
-    monkeypatch.setattr("gnomon.btree.traversal.HELD_BYTES", 1000)
+    monkeypatch.setattr("gnomon.btree.traversal.HELD_BYTES", 200)
     with pytest.raises(DamagedIndexFile, match="nested nodes"):
         ask(opened(data))
 

@@ -1,16 +1,17 @@
 """The second fetch from a page reads a part of it: the same rows, fewer bytes, compiled or in Python."""
 
 import random
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnomon.base import kernel, kernel_python
+from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
 from gnomon.sources import DamagedSource, open_source
+from tests.loops import use
 from tests.profiles import examples
 from tests.sources.by_ordinal import names_of
 from tests.sources.corpora import files_of, needs_corpora, reader_of
@@ -28,11 +29,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=[pytest.param("python", marks=pytest.mark.slow), "compiled"])
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Each test runs with the loops in Python and compiled."""
-    chosen = kernel_python if request.param == "python" else pytest.importorskip("gnomon.base._kernel")
-    for name in kernel.NAMES:
-        monkeypatch.setattr(kernel, name, getattr(chosen, name))
+    chosen = use(request.param, monkeypatch)
     monkeypatch.setattr(kernel, "COMPILED", True)
     return chosen
 
@@ -65,7 +64,7 @@ def raw(table: pa.Table) -> list[list[bytes | None]]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_are_the_same_the_second_time_and_cost_fewer_bytes(layout: str, loops: ModuleType) -> None:
+def test_rows_are_the_same_the_second_time_and_cost_fewer_bytes(layout: str, loops: SimpleNamespace) -> None:
     table = wide_table(1500)
     reader = written_wide(table, **LAYOUTS[layout])
     source = open_source(reader, "parquet")
@@ -88,7 +87,7 @@ def test_rows_are_the_same_the_second_time_and_cost_fewer_bytes(layout: str, loo
             assert parts < 3 * FRAGMENT < whole + 3 * FRAGMENT
 
 
-def test_a_map_counts_as_memory_and_there_is_a_limit(loops: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_counts_as_memory_and_there_is_a_limit(loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_maps.LIMIT", 10_000)
     table = wide_table(1500)
     reader = written_wide(table, data_page_size=1 << 17)
@@ -100,7 +99,7 @@ def test_a_map_counts_as_memory_and_there_is_a_limit(loops: ModuleType, monkeypa
 
 
 def test_pages_whose_fragments_need_each_other_are_read_whole(
-    loops: ModuleType, monkeypatch: pytest.MonkeyPatch
+    loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "unpack_snappy", lambda *given: (loops.unpack_snappy(*given)[0], None))
     table = wide_table(2000)
@@ -112,7 +111,7 @@ def test_pages_whose_fragments_need_each_other_are_read_whole(
         assert reader.bytes_read > 100_000
 
 
-def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_gives(loops: ModuleType) -> None:
+def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_gives(loops: SimpleNamespace) -> None:
     """The storage reports a changed file; this is what happens to bits that flip without it."""
     table = wide_table(600)
     reader = written_wide(table)
@@ -143,7 +142,7 @@ def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_g
 @needs_corpora
 @pytest.mark.parametrize("entry", files_of("parquet", "good"))
 def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
-    entry: dict[str, str], loops: ModuleType, monkeypatch: pytest.MonkeyPatch
+    entry: dict[str, str], loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All pages that can have a map get one, however small they are."""
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_map.LEAST_MAPPED", 0)
@@ -151,7 +150,7 @@ def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     reader = reader_of(entry)
     source = open_source(reader, "parquet")
     names = names_of(source)
-    tried = 40 if loops is not kernel_python else 10
+    tried = 10 if loops.RecordKeys is None else 40
     rows = random.Random(1).sample(range(source.rows), min(source.rows, examples(tried)))
     for row in rows:
         once = source.fetch(reader, [(row, 0)], names)

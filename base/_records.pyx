@@ -1,0 +1,551 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled loops of `gnomon.base.kernel` over Avro records. `records_python.py` has the same functions in Python, and
+is the reference."""
+
+from cpython.buffer cimport PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+VERSION = 1  # as `records_python.VERSION`
+
+cdef int64_t NO_LINK = -(<int64_t> 1 << 62) * 2  # no link: the least number
+
+cdef enum:
+    LONG = 0
+    BYTES = 1
+    BOOLEAN = 2
+    FLOAT = 3
+    DOUBLE = 4
+    NUMBER = 5
+    LINK = 6
+    FIELD = 3  # bytes of a field in a plan
+    NONE = 255
+    SOUND = 0
+    ENDED = 1
+    OVERLONG = 2
+    UNKNOWN = 3
+    NEGATIVE = 4
+    OUTSIDE = 5
+    LONGEST = 10  # bytes of a varint of 64 bits
+
+
+cdef inline int _varint(const uint8_t* data, Py_ssize_t* at, Py_ssize_t end, uint64_t* number) noexcept nogil:
+    cdef uint64_t found = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while True:
+        if at[0] >= end:
+            return ENDED
+        byte = data[at[0]]
+        at[0] += 1
+        if shift == 63 and byte > 1:
+            return OVERLONG
+        found |= <uint64_t> (byte & 0x7F) << shift
+        if byte < 0x80:
+            number[0] = found
+            return SOUND
+        shift += 7
+
+
+cdef inline int64_t _signed(uint64_t number) noexcept nogil:
+    return <int64_t> (number >> 1) ^ -<int64_t> (number & 1)
+
+
+cdef object _refuse(int state):
+    if state == ENDED:
+        raise IndexError("the bytes end inside a record")
+    if state == OUTSIDE:
+        raise ValueError("a link to no block")
+    if state == UNKNOWN:
+        raise ValueError("an unknown branch of a union")
+    raise ValueError("a negative length" if state == NEGATIVE else "a varint of more than 64 bits")
+
+
+cdef inline object _value(int kind, const uint8_t* data, Py_ssize_t begin, Py_ssize_t at, uint64_t number):
+    cdef float single
+    cdef double double_
+    if kind == LONG or kind == LINK:
+        return _signed(number)
+    if kind == BYTES:
+        return PyBytes_FromStringAndSize(<const char*> data + begin, at - begin)
+    if kind == BOOLEAN:
+        return data[at - 1] != 0
+    if kind == FLOAT:
+        memcpy(&single, data + at - 4, 4)
+        return <double> single
+    if kind == DOUBLE:
+        memcpy(&double_, data + at - 8, 8)
+        return double_
+    return int.from_bytes(PyBytes_FromStringAndSize(<const char*> data + begin, at - begin), "big", signed=True)
+
+
+def locate(bytes records not None, Py_ssize_t count, Py_ssize_t at, bint is_all, bytes plan not None, int columns):
+    """See `records_python.locate`."""
+    cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(records)
+    cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(records), begin = 0, i, place, size = PyBytes_GET_SIZE(plan), width
+    cdef uint64_t number = 0
+    cdef int state, kind, out, none
+    cdef list starts = [at], found = [[] for _ in range(columns)], links = [], column
+    for i in range(count):
+        for place in range(0, size, FIELD):
+            kind, none, out = field[place], field[place + 1], field[place + 2]
+            column = links if kind == LINK else <list> found[out] if out != NONE else None
+            if none != NONE:
+                if at >= end:
+                    _refuse(ENDED)
+                begin = data[at]
+                at += 1
+                if begin == 2 * none:
+                    if column is not None:
+                        column.append(None)
+                    continue
+                if begin != 2 - 2 * none:
+                    _refuse(UNKNOWN)
+            if kind == LONG and column is None:
+                while True:
+                    if at >= end:
+                        _refuse(ENDED)
+                    at += 1
+                    if data[at - 1] < 0x80:
+                        break
+                continue
+            if kind == BOOLEAN or kind == FLOAT or kind == DOUBLE:
+                width = 1 if kind == BOOLEAN else 4 if kind == FLOAT else 8
+                if end - at < width:
+                    _refuse(ENDED)
+                at += width
+            else:
+                state = _varint(data, &at, end, &number)
+                if state != SOUND:
+                    _refuse(state)
+                begin = at
+                if kind == BYTES or kind == NUMBER:
+                    if number & 1:
+                        _refuse(NEGATIVE)
+                    if (number >> 1) > <uint64_t> (end - at):
+                        _refuse(ENDED)
+                    at += <Py_ssize_t> (number >> 1)
+            if column is not None:
+                column.append(_value(kind, data, begin, at, number))
+        starts.append(at)
+    if is_all and at != end:
+        raise ValueError("bytes that belong to no record")
+    return starts, found, links
+
+
+DEF MOST = 8  # key columns that `RecordKeys` compares
+
+
+cdef struct Part:
+    int is_null
+    int64_t value  # of a number
+    double real
+    const uint8_t* data
+    Py_ssize_t length  # of bytes
+    int beyond  # -1 or 1 where the number is beyond 64 bits
+
+
+cdef inline int _sign(int64_t difference) noexcept nogil:
+    return (difference > 0) - (difference < 0)
+
+
+cdef int _bytes_order(const uint8_t* one, Py_ssize_t length, const uint8_t* other, Py_ssize_t others) noexcept nogil:
+    cdef int found = memcmp(one, other, min(length, others))
+    return _sign(found) if found else _sign(length - others)
+
+
+cdef int _number_order(const uint8_t* one, Py_ssize_t length, const uint8_t* other, Py_ssize_t others) noexcept nogil:
+    """Compare two big-endian two's complements of any length."""
+    cdef uint8_t fill = 0xFF if length and one[0] > 0x7F else 0
+    cdef uint8_t other_fill = 0xFF if others and other[0] > 0x7F else 0
+    if fill != other_fill:
+        return -1 if fill else 1
+    while length and one[0] == fill:
+        one += 1
+        length -= 1
+    while others and other[0] == fill:
+        other += 1
+        others -= 1
+    if length != others:
+        return _sign(others - length) if fill else _sign(length - others)
+    return _sign(memcmp(one, other, length))
+
+
+cdef inline int _real_order(double one, double other) noexcept nogil:
+    """Compare as Spark does: all NaN are equal, and greatest."""
+    if one != one or other != other:
+        return (one != one) - (other != other)
+    return (one > other) - (one < other)
+
+
+cdef class RecordKeys:
+    """The records of a node: where each begins, its key columns and its link. `btree.node.ListedKeys` is the reference.
+
+    It points into the bytes of the node, and makes no object of a key."""
+
+    cdef bytes _records
+    cdef const uint8_t* _data
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t cache_bytes
+    cdef int _columns
+    cdef int _kinds[MOST]
+    cdef int _nulls_last[MOST]
+    cdef int64_t* _starts  # of each record, and the end of the last
+    cdef int64_t* _links
+    cdef int64_t* _values  # of each key column: numbers, or where the bytes begin
+    cdef int64_t* _lengths  # of each key column: -1 for a null
+
+    def __init__(self, bytes records not None, Py_ssize_t count, bytes plan not None, int columns):
+        """`plan` has `columns` key columns, at most MOST. Errors as `records_python.locate` raises them."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(records)
+        if columns > MOST or not 0 <= count <= size:
+            raise ValueError(f"{count} records in {size} bytes")
+        self._records, self._columns, self.count = records, columns, count
+        self._data = <const uint8_t*> PyBytes_AS_STRING(records)
+        self.cache_bytes = size + 8 * (count + 1 + count * (1 + 2 * columns))
+        if self._starts != NULL:
+            raise ValueError("made twice")
+        self._starts = <int64_t*> malloc(8 * (count + 1 + count * (1 + 2 * columns)))
+        if self._starts == NULL:
+            raise MemoryError
+        self._links = self._starts + count + 1
+        self._values = self._links + count
+        self._lengths = self._values + count * columns
+        self._read(plan)
+
+    def __dealloc__(self):
+        free(self._starts)
+
+    cdef _read(self, bytes plan):
+        cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
+        cdef Py_ssize_t end = PyBytes_GET_SIZE(self._records), size = PyBytes_GET_SIZE(plan), at = 0, record, place
+        cdef int state = SOUND
+        for place in range(0, size, FIELD):
+            if field[place + 2] != NONE:
+                if field[place + 2] >= self._columns:
+                    raise ValueError(f"column {field[place + 2]} of {self._columns}")
+                self._kinds[field[place + 2]] = field[place]
+                self._nulls_last[field[place + 2]] = field[place + 1] == 1
+        for record in range(self.count):
+            self._starts[record] = at
+            for place in range(0, size, FIELD):
+                state = self._read_field(field + place, record, &at, end)
+                if state != SOUND:
+                    _refuse(state)
+        self._starts[self.count] = at
+        if at != end:
+            raise ValueError("bytes that belong to no record")
+
+    cdef int _read_field(self, const uint8_t* field, Py_ssize_t record, Py_ssize_t* at, Py_ssize_t end) noexcept nogil:
+        cdef int kind = field[0]
+        cdef uint64_t number = 0
+        cdef Py_ssize_t width
+        cdef int state = SOUND
+        cdef float single
+        cdef int64_t length = 0
+        cdef int64_t* value = NULL
+        cdef int64_t unused
+        value = self._links + record if kind == LINK else &unused
+        if field[2] != NONE:
+            value = self._values + field[2] * self.count + record
+        if field[1] != NONE:
+            if at[0] >= end:
+                return ENDED
+            at[0] += 1
+            if self._data[at[0] - 1] == 2 * field[1]:
+                value[0] = NO_LINK
+                if field[2] != NONE:
+                    self._lengths[field[2] * self.count + record] = -1
+                return SOUND
+            if self._data[at[0] - 1] != 2 - 2 * field[1]:
+                return UNKNOWN
+        if kind == BOOLEAN or kind == FLOAT or kind == DOUBLE:
+            width = 1 if kind == BOOLEAN else 4 if kind == FLOAT else 8
+            if end - at[0] < width:
+                return ENDED
+            if kind == BOOLEAN:
+                value[0] = self._data[at[0]] != 0
+            elif kind == FLOAT:
+                memcpy(&single, self._data + at[0], 4)
+                (<double*> value)[0] = single
+            else:
+                memcpy(value, self._data + at[0], 8)
+            at[0] += width
+        elif kind == LONG and field[2] == NONE:
+            while True:
+                if at[0] >= end:
+                    return ENDED
+                at[0] += 1
+                if self._data[at[0] - 1] < 0x80:
+                    break
+        else:
+            state = _varint(self._data, at, end, &number)
+            if state != SOUND:
+                return state
+            if kind == BYTES or kind == NUMBER:
+                if number & 1:
+                    return NEGATIVE
+                if (number >> 1) > <uint64_t> (end - at[0]):
+                    return ENDED
+                value[0] = at[0]
+                length = <int64_t> (number >> 1)
+                at[0] += <Py_ssize_t> length
+            else:
+                value[0] = _signed(number)
+                if kind == LINK and value[0] == NO_LINK:
+                    return OUTSIDE
+        if field[2] != NONE:
+            self._lengths[field[2] * self.count + record] = length
+        return SOUND
+
+    cdef Part _part(self, Py_ssize_t record, int column) noexcept nogil:
+        cdef Part part = Part(0, 0, 0.0, NULL, 0, 0)
+        cdef Py_ssize_t place = column * self.count + record
+        part.length = <Py_ssize_t> self._lengths[place]
+        part.is_null = part.length < 0
+        part.value = self._values[place]
+        part.data = self._data + part.value
+        memcpy(&part.real, &part.value, 8)
+        return part
+
+    cdef int _order(self, int column, const Part* one, const Part* other) noexcept nogil:
+        cdef int kind = self._kinds[column]
+        if one.is_null or other.is_null:
+            return (one.is_null - other.is_null) * (1 if self._nulls_last[column] else -1)
+        if kind == BYTES:
+            return _bytes_order(one.data, one.length, other.data, other.length)
+        if kind == NUMBER:
+            return _number_order(one.data, one.length, other.data, other.length)
+        if kind == FLOAT or kind == DOUBLE:
+            return _real_order(one.real, other.real)
+        if one.beyond or other.beyond:
+            return one.beyond - other.beyond
+        return (one.value > other.value) - (one.value < other.value)
+
+    cdef int _compare(self, Py_ssize_t record, const Part* wanted) noexcept nogil:
+        cdef int column, order
+        cdef Part own
+        for column in range(self._columns):
+            own = self._part(record, column)
+            order = self._order(column, &own, &wanted[column])
+            if order:
+                return order
+        return 0
+
+    cdef inline int _compare_records(self, Py_ssize_t record, RecordKeys other, Py_ssize_t others) noexcept:
+        cdef Part parts[MOST]
+        cdef int column
+        for column in range(self._columns):
+            parts[column] = other._part(others, column)
+        return self._compare(record, parts)
+
+    def __len__(self):
+        return self.count
+
+    def start(self, Py_ssize_t record):
+        """Where a record begins; for the number of records, where the last ends."""
+        if not 0 <= record <= self.count:
+            raise IndexError(record)
+        return self._starts[record]
+
+    def link(self, Py_ssize_t record):
+        """The link of a record, or None."""
+        if not 0 <= record < self.count:
+            raise IndexError(record)
+        return None if self._links[record] == NO_LINK else self._links[record]
+
+    def next_link(self, Py_ssize_t begin):
+        """One past the first record with a link from `begin` on, or past the last record."""
+        while begin < self.count:
+            begin += 1
+            if self._links[begin - 1] != NO_LINK:
+                return begin
+        return self.count
+
+    def is_sorted(self):
+        """Whether the keys do not decrease."""
+        cdef Py_ssize_t record
+        for record in range(1, self.count):
+            if self._compare_records(record - 1, self, record) > 0:
+                return False
+        return True
+
+    def is_ordered(self, Py_ssize_t record, RecordKeys other not None, Py_ssize_t others):
+        """Whether the key of a record is at most that of another node's record."""
+        if not (0 <= record < self.count and 0 <= others < other.count):
+            raise IndexError(record)
+        return self._compare_records(record, other, others) <= 0
+
+    def find(self, tuple wanted not None):
+        """The records with a key (in stored form, text as its UTF-8 bytes): the first, and one past the last."""
+        cdef Part parts[MOST]
+        cdef Py_ssize_t low = 0, high = self.count, middle, first
+        cdef int column
+        if len(wanted) != self._columns:
+            raise ValueError(f"{len(wanted)} columns of a key")
+        held = [_wanted(self._kinds[column], wanted[column], &parts[column]) for column in range(self._columns)]
+        while low < high:
+            middle = (low + high) >> 1
+            if self._compare(middle, parts) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        first, high = low, self.count
+        while low < high:
+            middle = (low + high) >> 1
+            if self._compare(middle, parts) <= 0:
+                low = middle + 1
+            else:
+                high = middle
+        return first, low
+
+
+cdef object _wanted(int kind, object value, Part* part):
+    """Fill a part of a key. Returns the object that its bytes belong to."""
+    cdef bytes data
+    part[0] = Part(value is None, 0, 0.0, NULL, 0, 0)
+    if value is None:
+        return None
+    if kind == NUMBER:
+        value = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+    if kind == BYTES or kind == NUMBER:
+        data = value
+        part.data = <const uint8_t*> PyBytes_AS_STRING(data)
+        part.length = PyBytes_GET_SIZE(data)
+        return data
+    elif kind == FLOAT or kind == DOUBLE:
+        part.real = value
+    elif -(1 << 63) <= value < 1 << 63:
+        part.value = value
+    else:
+        part.beyond = 1 if value > 0 else -1
+    return None
+
+
+cdef struct Cells:
+    int kind
+    int none
+    char* values  # NULL: the field is skipped
+    int64_t* lengths
+    uint8_t* valid
+
+
+cdef int _put(Cells* cells, const uint8_t* data, Py_ssize_t* at, Py_ssize_t end, Py_ssize_t row) noexcept nogil:
+    """Decode a value of a record, and advance. 0 where the bytes are unclear, 2 for a link that is not null."""
+    cdef uint64_t number = 0
+    cdef int kind = cells.kind
+    cdef Py_ssize_t width
+    if cells.none != NONE:
+        if at[0] >= end:
+            return 0
+        at[0] += 1
+        if data[at[0] - 1] == 2 * cells.none:
+            if cells.valid != NULL:
+                cells.valid[row] = 0
+                if kind == BYTES:
+                    (<int64_t*> cells.values)[row] = at[0]
+            return 1
+        if data[at[0] - 1] != 2 - 2 * cells.none:
+            return 0
+    if kind == BOOLEAN or kind == FLOAT or kind == DOUBLE:
+        width = 1 if kind == BOOLEAN else 4 if kind == FLOAT else 8
+        if end - at[0] < width or (kind == BOOLEAN and data[at[0]] > 1):
+            return 0
+        if cells.values != NULL:
+            memcpy(cells.values + row * width, data + at[0], width)
+        at[0] += width
+        return 1
+    if _varint(data, at, end, &number) != SOUND:
+        return 0
+    if kind == BYTES:
+        if number & 1 or (number >> 1) > <uint64_t> (end - at[0]):
+            return 0
+        if cells.values != NULL:
+            (<int64_t*> cells.values)[row] = at[0]
+            cells.lengths[row] = <int64_t> (number >> 1)
+        at[0] += <Py_ssize_t> (number >> 1)
+        return 1
+    if cells.values != NULL:
+        (<int64_t*> cells.values)[row] = _signed(number)
+    return 2 if kind == LINK else 1
+
+
+cdef char* _memory(object array) except? NULL:
+    """Where the bytes of a contiguous array begin; NULL for None. The caller keeps the array."""
+    cdef Py_buffer view
+    if array is None:
+        return NULL
+    PyObject_GetBuffer(array, &view, PyBUF_WRITABLE)
+    cdef char* begin = <char*> view.buf
+    PyBuffer_Release(&view)
+    return begin
+
+
+def record_columns(bytes records not None, const int64_t[::1] counts, const int64_t[::1] sizes, bytes plan not None,
+                   list outputs not None, uint8_t[::1] linked):
+    """See `records_python.record_columns`."""
+    cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(records)
+    cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
+    cdef Py_ssize_t fields = PyBytes_GET_SIZE(plan) / FIELD, nodes = counts.shape[0]
+    cdef Py_ssize_t at = 0, end = 0, row = 0, i, node
+    cdef int64_t record
+    cdef int state = 1
+    cdef Cells* cells = <Cells*> malloc(max(fields, 1) * sizeof(Cells))
+    if cells == NULL:
+        raise MemoryError
+    try:
+        for i in range(fields):
+            cells[i] = Cells(field[FIELD * i], field[FIELD * i + 1], NULL, NULL, NULL)
+            if outputs[i] is not None:
+                values, lengths, valid = outputs[i]
+                cells[i].values = _memory(values)
+                cells[i].lengths = <int64_t*> _memory(lengths)
+                cells[i].valid = <uint8_t*> _memory(valid)
+        with nogil:
+            for node in range(nodes):
+                end += sizes[node]
+                for record in range(counts[node]):
+                    for i in range(fields):
+                        state = _put(&cells[i], data, &at, end, row)
+                        if state != 1:
+                            if state == 0:
+                                break
+                            linked[node] = 1
+                            state = 1
+                    if state == 0:
+                        break
+                    row += 1
+                if state == 0 or at != end:
+                    state = 0
+                    break
+    finally:
+        free(cells)
+    return state == 1
+
+
+cdef inline uint32_t _mix(uint32_t state, uint32_t word) noexcept nogil:
+    word *= <uint32_t> 0xCC9E2D51
+    word = word << 15 | word >> 17
+    state ^= word * <uint32_t> 0x1B873593
+    return (state << 13 | state >> 19) * 5 + <uint32_t> 0xE6546B64
+
+
+def murmur3(bytes data not None, uint32_t seed):
+    """See `records_python.murmur3`."""
+    cdef const uint8_t* source = <const uint8_t*> PyBytes_AS_STRING(data)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), at = 0
+    cdef uint32_t state = seed
+    while size - at >= 4:
+        state = _mix(state, <uint32_t> source[at] | <uint32_t> source[at + 1] << 8 | <uint32_t> source[at + 2] << 16
+                     | <uint32_t> source[at + 3] << 24)
+        at += 4
+    while at < size:
+        state = _mix(state, <uint32_t> <int> <signed char> source[at])
+        at += 1
+    state ^= <uint32_t> size
+    state = (state ^ state >> 16) * <uint32_t> 0x85EBCA6B
+    state = (state ^ state >> 13) * <uint32_t> 0xC2B2AE35
+    return state ^ state >> 16
