@@ -82,6 +82,14 @@ class BloomFilters:
             chosen = np.asarray(places, np.int64)
             return chosen[filter_.may_contain_many(hashes[chosen], stats)]
 
+    def kept_answers(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> list[bool | None]:
+        """For each index file, whether it may hold the key with this hash by the filter in memory; None where no whole
+        filter is in memory. Nothing is read."""
+        kept = self._open.get_kept([entry.filter.path if entry.filter is not None else None for entry in entries])
+        return [
+            filter_.may_contain(hash_, stats) if filter_ is not None and filter_.is_whole else None for filter_ in kept
+        ]
+
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
         """Record that a search of an index file found none of its keys."""
         if len(self._in_vain) >= MOST_ASKED_IN_VAIN:

@@ -90,11 +90,26 @@ class Search:
 
     def answers(self, files: Sequence[InFile]) -> Iterator[FileAnswer]:
         """The answer of each file, in the order of the files."""
-        spread = sum(len(file.places) for file in files) > len(self._keys)
-        few = len(files) <= FEW_FILES and sum(file.entry.size for file in files) <= FEW_BYTES
-        calls = [partial(self._answer, file, self._pays(file, spread), few) for file in files]
-        rounds = sum(not self._trees.needs_no_round_trip(file.entry) for file in files)
-        return in_order(calls) if rounds > 1 else (call() for call in calls)
+        spread = sum([len(file.places) for file in files]) > len(self._keys)
+        work = [(file, self._pays(file, spread)) for file in files]
+        stats = self._counter()
+        if len(self._keys) == 1 and self._trace is None:
+            work = self._without_denied(work, stats)
+        few = len(work) <= FEW_FILES and sum([file.entry.size for file, _ in work]) <= FEW_BYTES
+        calls = [partial(self._answer, file, filtered, few) for file, filtered in work]
+        rounds = sum([not self._trees.needs_no_round_trip(file.entry) for file, _ in work])
+        yield FileAnswer([], [], stats)
+        yield from in_order(calls) if rounds > 1 else (call() for call in calls)
+
+    def _without_denied(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
+        """The files that may hold the only key, by the filters in memory, all asked at once; each with whether its
+        filter is still to be asked."""
+        asked = [file.entry for file, filtered in work if filtered]
+        if self._filters is None or not asked:
+            return work
+        answers = iter(self._filters.kept_answers(asked, int(self._hashed.hashes[0]), stats))
+        told = [(file, next(answers) if filtered else True) for file, filtered in work]
+        return [(file, answer is None) for file, answer in told if answer is not False]
 
     def _pays(self, file: InFile, spread: bool) -> bool:
         filters = self._filters

@@ -2,8 +2,9 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gnomon.shadow.errors import OutOfTime
@@ -40,12 +41,14 @@ class ByteCache(Generic[V]):
         self._hits = self._misses = 0
         self._lock = threading.Lock()
 
-    @contextmanager
-    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
+    def use(self, key: Hashable, make: Callable[[], V]) -> AbstractContextManager[V]:
         """The cached value, or a new one, for a block. Its size is counted again after the block.
 
         If two threads both make it, one of the two values is kept. A value that is dropped while in use stays
         usable."""
+        return _Use(self, key, make)
+
+    def _begin_use(self, key: Hashable, make: Callable[[], V]) -> V:
         with self._lock:
             value = self._values.get(key)
             self._hits += value is not None
@@ -54,13 +57,26 @@ class ByteCache(Generic[V]):
             with self._lock:
                 self._misses += 1
                 value = self._values.setdefault(key, value)
-        try:
-            yield value
-        finally:
-            size = value.cache_bytes
-            with self._lock:
-                if self._values.get(key) is value:
-                    self._account(key, size)
+        return value
+
+    def _end_use(self, key: Hashable, value: V) -> None:
+        size = value.cache_bytes
+        with self._lock:
+            if self._values.get(key) is value:
+                self._account(key, size)
+
+    def get_kept(self, keys: Iterable[Hashable]) -> list[V | None]:
+        """The cached values of these keys, which then count as used last. What is not cached counts as no miss: the
+        caller makes it by `use`."""
+        with self._lock:
+            values = []
+            for key in keys:
+                value = self._values.get(key)
+                if value is not None:
+                    self._hits += 1
+                    self._values.move_to_end(key)
+                values.append(value)
+            return values
 
     def get(self, key: Hashable) -> V | None:
         """The cached value, if there is one, which then counts as used last."""
@@ -121,6 +137,25 @@ class ByteCache(Generic[V]):
             return CacheCounts(self._hits, self._misses, self._total)
 
 
+class _Use(AbstractContextManager[V]):
+    """The block of `ByteCache.use`."""
+
+    __slots__ = ("_cache", "_key", "_make", "_value")
+    _value: V
+
+    def __init__(self, cache: ByteCache[V], key: Hashable, make: Callable[[], V]) -> None:
+        self._cache, self._key, self._make = cache, key, make
+
+    def __enter__(self) -> V:
+        self._value = self._cache._begin_use(self._key, self._make)
+        return self._value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cache._end_use(self._key, self._value)
+
+
 class CacheShare(Generic[V]):
     """The part of a cache that belongs to one owner. Keys of different owners may be equal."""
 
@@ -164,10 +199,8 @@ class EarlyCache(ByteCache[V]):
         with self._lock:
             self._begun.pop(key).leave()
 
-    @contextmanager
-    def use(self, key: Hashable, make: Callable[[], V]) -> Iterator[V]:
-        with super().use(key, lambda: self._awaited(key, make)) as value:
-            yield value
+    def use(self, key: Hashable, make: Callable[[], V]) -> AbstractContextManager[V]:
+        return super().use(key, lambda: self._awaited(key, make))
 
     def _awaited(self, key: Hashable, make: Callable[[], V]) -> V:
         begun = self._begun.get(key)

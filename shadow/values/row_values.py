@@ -26,6 +26,13 @@ from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_t
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, Python's first and last day
 TEXTS = frozenset(kind.id for kind in (pa.string(), pa.large_string(), pa.string_view()))
+NUMBERS = frozenset(
+    kind.id
+    for kind in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float32(), pa.float64(), pa.bool_(), pa.binary()),
+    )
+)
 MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -36,6 +43,8 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
             return [value for chunk in array.chunks for value in python_values(chunk)]
         array = array.chunk(0)
     kind = array.type
+    if kind.id in NUMBERS:
+        return list(array.to_pylist())
     if kind.id in TEXTS:
         return _text(array)
     if isinstance(kind, pa.BaseExtensionType):

@@ -22,6 +22,7 @@ TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many row
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
 FEW = 8  # wanted rows of a page, up to which they are decoded one by one
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
+PLACE_BYTES = 400  # memory of a checked place
 EXPORTED_TOGETHER = 256  # chunks of columns whose page headers are walked in step: up to 64 KB of each at a time
 
 
@@ -42,6 +43,7 @@ class ReadPlanner:
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
+        self._places: dict[tuple[str, int, int], list[ChunkPlace]] = {}
         self._caches = PageCaches(DictionaryCache(), ValueMaps(), None)
         self._lock = threading.Lock()
 
@@ -67,6 +69,16 @@ class ReadPlanner:
             places.append(place)
         return places
 
+    def _known_places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
+        """`places`, kept for later fetches."""
+        key = (path, ordinal, column.ordinal)
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = self.places(path, ordinal, column)
+            with self._lock:
+                self._map_bytes += PLACE_BYTES * len(found)
+        return found
+
     def group_of_rows(self, rows: Rows) -> Rows:
         """The row group of each row of the file."""
         return group_of_rows(rows, self._first_rows)
@@ -75,13 +87,11 @@ class ReadPlanner:
         """The reads that give `rows` (ordinals in the file, ascending), by row group and then by column."""
         if not len(rows):
             return []
-        group_of = self.group_of_rows(rows)
         shares = []
-        groups, starts = np.unique(group_of, return_index=True)
-        for ordinal, share in zip(groups.tolist(), np.split(rows, starts[1:]), strict=True):
+        for ordinal, share in self._by_group(rows):
             local = share - self._first_rows[ordinal]
             for position, column in enumerate(requested):
-                shares.append((position, column, self.places(path, ordinal, column), local))
+                shares.append((position, column, self._known_places(path, ordinal, column), local))
         self._map(reader, [(column, places) for _, column, places, _ in shares])
         reads: list[Read | RowRead] = []
         for position, column, places, local in shares:
@@ -91,6 +101,15 @@ class ReadPlanner:
             else:
                 reads += self.whole_page_reads(position, column, places, local)
         return reads
+
+    def _by_group(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        """The row groups of ascending rows, each with its rows."""
+        group_of = self.group_of_rows(rows)
+        if len(rows) == 1:
+            yield int(group_of[0]), rows
+            return
+        groups, starts = np.unique(group_of, return_index=True)
+        yield from zip(groups.tolist(), np.split(rows, starts[1:]), strict=True)
 
     def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[LeafRead] | None:
         """The pages of each leaf that hold `rows`; None where single rows cannot, or should not, be decoded."""

@@ -18,6 +18,7 @@ from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import bloom_filters
 from gnomon.shadow.lookup.bloom_filters import filter_path
 from gnomon.shadow.metadata.manifests import IndexFileEntry
+from gnomon.shadow.storage import Trace
 from tests.shadow.make_index import Build, index_source, write_source
 
 DAYS, ROWS = 6, 200
@@ -189,3 +190,19 @@ def test_no_more_files_are_remembered_as_asked_in_vain_than_stated(place: str, m
             assert cost(index, key, {"dt": str(day)})[0] == 0
     assert index._lookup.filters is not None
     assert len(index._lookup.filters._in_vain) == 1
+
+
+def test_filters_in_memory_answer_a_key_as_filters_on_disk_do_and_read_nothing(place: str) -> None:
+    keys = [-1, *range(0, 2 * DAYS * ROWS + 20, 7)]
+    warm, cold = open_index(place), open_index(place, cache_bytes=0)
+    for key in keys:
+        warm.contains(key)
+    for key in keys:
+        stats = FetchStats()
+        found = warm._found(Query([key], stats)).hits[0]
+        assert [hit.pointer for hit in found] == cold.lookup(key)
+        assert stats.index.filter_bytes == 0
+        assert cost(warm, key) == cost(cold, key)
+        traced = FetchStats(trace=Trace())
+        assert len(warm._found(Query([key], traced)).hits[0]) == len(found)
+        assert traced.index.filter_checks == stats.index.filter_checks == DAYS
