@@ -2,4 +2,5 @@
 
 `errors` has the base class of all errors, with their fields; `actions` the advice that they give; `compression` bounded
 decompression; `readers` the protocol of an open file; `varints` variable-length integers; `kernel` loops over bytes,
-compiled where there is a C compiler; `kernel_python` and `records_python` the same loops in Python."""
+compiled where there is a C compiler; `kernel_python`, `records_python` and `hashes_python` the same
+loops in Python."""

@@ -4,7 +4,7 @@ is the reference."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -524,28 +524,3 @@ def record_columns(bytes records not None, const int64_t[::1] counts, const int6
     finally:
         free(cells)
     return state == 1
-
-
-cdef inline uint32_t _mix(uint32_t state, uint32_t word) noexcept nogil:
-    word *= <uint32_t> 0xCC9E2D51
-    word = word << 15 | word >> 17
-    state ^= word * <uint32_t> 0x1B873593
-    return (state << 13 | state >> 19) * 5 + <uint32_t> 0xE6546B64
-
-
-def murmur3(bytes data not None, uint32_t seed):
-    """See `records_python.murmur3`."""
-    cdef const uint8_t* source = <const uint8_t*> PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), at = 0
-    cdef uint32_t state = seed
-    while size - at >= 4:
-        state = _mix(state, <uint32_t> source[at] | <uint32_t> source[at + 1] << 8 | <uint32_t> source[at + 2] << 16
-                     | <uint32_t> source[at + 3] << 24)
-        at += 4
-    while at < size:
-        state = _mix(state, <uint32_t> <int> <signed char> source[at])
-        at += 1
-    state ^= <uint32_t> size
-    state = (state ^ state >> 16) * <uint32_t> 0x85EBCA6B
-    state = (state ^ state >> 13) * <uint32_t> 0xC2B2AE35
-    return state ^ state >> 16

@@ -1,5 +1,5 @@
 """Loops over bytes that Gnomon compiles where it can, with the same answers: over pages of Parquet, `_kernel.pyx` or
-`kernel_python`; over Avro records, `_records.pyx` or `records_python`.
+`kernel_python`; over Avro records, `_records.pyx` or `records_python`; over keys, `_hashes.pyx` or `hashes_python`.
 
 The compiled modules are an option of the build: pip makes them where it finds a C compiler, and a wheel contains them.
 `COMPILED` and `STATE` say which this process uses. `RecordKeys` is there only where they are compiled.
@@ -11,7 +11,8 @@ import os
 from types import ModuleType
 from typing import Any
 
-from gnomon.base import kernel_python, records_python
+from gnomon.base import hashes_python, kernel_python, records_python
+from gnomon.base.hashes_python import murmur3, murmur3_texts, xxh64_texts
 from gnomon.base.kernel_python import (
     FRAGMENT,
     byte_array_marks,
@@ -21,7 +22,7 @@ from gnomon.base.kernel_python import (
     unpack_fragments,
     unpack_snappy,
 )
-from gnomon.base.records_python import locate, murmur3, record_columns
+from gnomon.base.records_python import locate, record_columns
 
 __all__ = [
     "COMPILED",
@@ -35,14 +36,20 @@ __all__ = [
     "hybrid_values",
     "locate",
     "murmur3",
+    "murmur3_texts",
     "record_columns",
     "unpack_fragments",
     "unpack_snappy",
+    "xxh64_texts",
 ]
 
 VARIABLE = "GNOMON_KERNEL"
 NAMES = tuple(name for name in __all__ if name.islower())  # the loops
-TWINS = {"gnomon.base._kernel": kernel_python, "gnomon.base._records": records_python}
+TWINS = {
+    "gnomon.base._hashes": hashes_python,
+    "gnomon.base._kernel": kernel_python,
+    "gnomon.base._records": records_python,
+}
 
 
 def _compiled() -> list[ModuleType]:

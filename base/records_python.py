@@ -264,25 +264,3 @@ class _Field:
             form = "u1" if self.kind == BOOLEAN else f"<f{width}"
             self._output.values[at] = np.ndarray(len(data) - width + 1, form, data.data, strides=(1,))[cursor]
         cursor += width
-
-
-# -- hashes ------------------------------------------------------------------------------------------------------------
-
-MASK = 0xFFFFFFFF
-
-
-def murmur3(data: bytes, seed: int) -> int:
-    """Murmur3 of some bytes, as Spark computes it: an unsigned 32-bit number. Spark takes words of four bytes, and then
-    each byte of the tail as a word of its own, signed."""
-    state = seed
-    words = len(data) // 4
-    tail = ((byte - 256 if byte > 127 else byte) & MASK for byte in data[words * 4 :])
-    for word in (*struct.unpack_from(f"<{words}I", data), *tail):
-        word = word * 0xCC9E2D51 & MASK
-        word = (word << 15 | word >> 17) * 0x1B873593 & MASK
-        state ^= word
-        state = ((state << 13 | state >> 19) * 5 + 0xE6546B64) & MASK
-    state ^= len(data)
-    state = (state ^ state >> 16) * 0x85EBCA6B & MASK
-    state = (state ^ state >> 13) * 0xC2B2AE35 & MASK
-    return state ^ state >> 16

@@ -1,8 +1,7 @@
-"""The hashes of `hashing` for many keys at once, column by column: numpy for numbers and for Murmur3 of text.
+"""The hashes of `hashing` for many keys at once, column by column: numpy for numbers, `base.kernel` for text.
 
 A key column is first made *plain*: an Arrow column of int32, int64, float32, float64 or large_binary, the form that the
-hashes use for its type. XXH64 of text uses the C package, value by value: 0.1 us each, which numpy does not improve
-much.
+hashes use for its type.
 """
 
 from collections.abc import Sequence
@@ -12,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from xxhash import xxh64_intdigest
 
-from gnomon.base.kernel import murmur3
+from gnomon.base import kernel
+from gnomon.base.hashes_python import finish, mix, rotated
 from gnomon.btree.hashing import SEED, WORD, unscaled_bytes
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
-_FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
 
 Words = npt.NDArray[np.unsignedinteger[Any]]
 Hashes32 = npt.NDArray[np.uint32]
@@ -76,9 +74,9 @@ def spark_hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
 def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     """Spark's `xxhash64` of each row of plain columns."""
     state = np.full(len(columns[0]), SEED, np.uint64)
-    for i, column in enumerate(columns):
+    for column in columns:
         if column.type == pa.large_binary():
-            state = _xxh64_binary(column, state if i else None)
+            state = _xxh64_binary(column, state)
             continue
         hashed = _xxh64_words(_words(column), state)
         valid = _valid(column)
@@ -121,78 +119,27 @@ def _words(column: pa.Array) -> Words:
 # -- Murmur3 -----------------------------------------------------------------------------------------------------------
 
 
-def _mix(state: Hashes32, word: Hashes32) -> Hashes32:
-    mixed: Hashes32 = _rotated(state ^ _scrambled(word), 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    return mixed
-
-
-def _scrambled(word: Hashes32) -> Hashes32:
-    scrambled: Hashes32 = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return scrambled
-
-
-def _finish(state: Hashes32, length: Hashes32 | np.uint32) -> Hashes32:
-    state = state ^ length
-    state = (state ^ state >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-    state = (state ^ state >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-    finished: Hashes32 = state ^ state >> np.uint32(16)
-    return finished
-
-
-def _rotated(word: Any, bits: int) -> Any:
-    kind, width = word.dtype.type, 8 * word.itemsize
-    return word << kind(bits) | word >> kind(width - bits)
-
-
 def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
     size = words.itemsize
     for part in words.view(np.uint32).reshape(-1, size // WORD).T:  # the low word first
-        state = _mix(state, part)
-    return _finish(state, np.uint32(size))
+        state = mix(state, part)
+    return finish(state, np.uint32(size))
 
 
 def _murmur3_binary(column: pa.Array, seeds: Hashes32, as_spark: bool = True) -> Hashes32:
-    """Murmur3 of each value, one word of all rows at a time, longest rows first. A few much longer rows are hashed one
-    by one, so that one value of a megabyte does not take a quarter of a million steps.
-
-    Spark mixes each of the last 1 to 3 bytes as a word of its own; Murmur3 as published mixes them as one word."""
-    starts, lengths, data = _bytes_of(column)
-    words = lengths // WORD
-    order = np.argsort(-words, kind="stable")
-    most = int(words[order[_FEW]]) if len(order) > _FEW else 0
-    if not as_spark:
-        most = int(words.max(initial=0))
-    state, begins, descending = seeds[order], starts[order], words[order]
-    active = len(order) - np.searchsorted(descending[::-1], np.arange(most), side="right")
-    at_byte = np.ndarray((len(data) - WORD + 1,), "<u4", data, strides=(1,))  # the word that begins at each byte
-    for step, rows in enumerate(active.tolist()):
-        state[:rows] = _mix(state[:rows], at_byte[begins[:rows] + step * WORD])
-    tails, tail_starts = (lengths % WORD)[order], begins + descending * WORD
-    if not as_spark:
-        tail = np.zeros(len(order), np.uint32)
-        for step in range(WORD - 1):
-            has = np.flatnonzero(tails > step)
-            tail[has] |= data[tail_starts[has] + step].astype(np.uint32) << np.uint32(8 * step)
-        state = state ^ _scrambled(tail)  # the scrambled word of no bytes is 0
-    for step in range(WORD - 1 if as_spark else 0):
-        has = np.flatnonzero(tails > step)
-        state[has] = _mix(state[has], data[tail_starts[has] + step].astype(np.int8).astype(np.int32).view(np.uint32))
-    hashed = np.empty_like(seeds)
-    hashed[order] = _finish(state, lengths[order].astype(np.uint32))
-    for row in order[: int(np.searchsorted(-descending, -most))].tolist():
-        begin = int(starts[row])
-        hashed[row] = murmur3(data[begin : begin + int(lengths[row])].tobytes(), int(seeds[row]))
-    return hashed
+    """Murmur3 of each value."""
+    hashes = seeds.copy()
+    kernel.murmur3_texts(*_bytes_of(column), hashes, as_spark)
+    return hashes
 
 
-def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """The begin of each value, its length (0 for a null), and the bytes, with some padding after them."""
+def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of all values, and where each begins and ends in them. A null has none."""
     column = pc.fill_null(column, b"")
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     used = memoryview(data)[edges[0] : edges[-1]] if data is not None else b""
-    padded = np.frombuffer(b"".join([used, bytes(WORD)]), np.uint8)
-    return edges[:-1] - edges[0], np.diff(edges), padded
+    return np.frombuffer(used, np.uint8), edges - edges[0]
 
 
 # -- XXH64 -------------------------------------------------------------------------------------------------------------
@@ -207,20 +154,18 @@ def _xxh64_words(words: Words, seeds: Hashes64) -> Hashes64:
     """XXH64 of 4 or of 8 bytes each."""
     state = seeds + _P5 + np.uint64(words.itemsize)
     if words.itemsize == WORD:
-        state = _rotated(state ^ words.astype(np.uint64) * _P1, 23) * _P2 + _P3
+        state = rotated(state ^ words.astype(np.uint64) * _P1, 23) * _P2 + _P3
     else:
-        state = _rotated(state ^ _rotated(words * _P2, 31) * _P1, 27) * _P1 + _P4
+        state = rotated(state ^ rotated(words * _P2, 31) * _P1, 27) * _P1 + _P4
     state = (state ^ state >> np.uint64(33)) * _P2
     state = (state ^ state >> np.uint64(29)) * _P3
     hashed: Hashes64 = state ^ state >> np.uint64(32)
     return hashed
 
 
-def _xxh64_binary(column: pa.Array, seeds: Hashes64 | None) -> Hashes64:
+def _xxh64_binary(column: pa.Array, seeds: Hashes64) -> Hashes64:
     """XXH64 of each value; the seed where it is null."""
-    values, digest = column.to_pylist(), xxh64_intdigest
-    if seeds is None:
-        found = [digest(v, SEED) if v is not None else SEED for v in values]
-    else:
-        found = [digest(v, s) if v is not None else s for v, s in zip(values, seeds.tolist(), strict=True)]
-    return np.array(found, np.uint64)
+    hashes = seeds.copy()
+    kernel.xxh64_texts(*_bytes_of(column), hashes)
+    valid = _valid(column)
+    return hashes if valid is None else np.where(valid, hashes, seeds)

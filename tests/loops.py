@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
-from gnomon.base import kernel, kernel_python, records_python
+from gnomon.base import kernel
 
-TWINS = (kernel_python, records_python)
 WAYS = ("python", "compiled")
 
 
 def loops_of(way: str) -> SimpleNamespace:
     """The loops in Python, or the compiled ones; the test is skipped where these are not there."""
     if way == "python":
-        return SimpleNamespace(**_named(TWINS), RecordKeys=None)
+        return SimpleNamespace(**_named(kernel.TWINS.values()), RecordKeys=None)
     modules = [pytest.importorskip(name, reason="Gnomon was installed without a C compiler") for name in kernel.TWINS]
     return SimpleNamespace(**_named(modules), RecordKeys=modules[-1].RecordKeys)
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -251,3 +252,29 @@ def test_both_hash_alike() -> None:
     for size in range(examples(200)):
         data, seed = dice.randbytes(size), dice.getrandbits(32)
         assert loops_of("python").murmur3(data, seed) == compiled().murmur3(data, seed)
+
+
+def test_both_hash_columns_alike() -> None:
+    dice = random.Random(4)
+    for _ in range(examples(60)):
+        lengths = [dice.choice([0, 1, 3, 4, 7, 8, 31, 32, 33, 100, 1000]) for _ in range(dice.randint(0, 100))]
+        data = np.frombuffer(dice.randbytes(sum(lengths) + 3), np.uint8)
+        offsets = np.concatenate([[3], 3 + np.cumsum(lengths)]).astype(np.int64)
+        for as_spark in (True, False):
+            seeds = np.array([dice.getrandbits(32) for _ in lengths], np.uint32)
+            ours, theirs = seeds.copy(), seeds.copy()
+            loops_of("python").murmur3_texts(data, offsets, ours, as_spark)
+            compiled().murmur3_texts(data, offsets, theirs, as_spark)
+            assert ours.tolist() == theirs.tolist()
+        wide = np.array([dice.getrandbits(64) for _ in lengths], np.uint64)
+        ours, theirs = wide.copy(), wide.copy()
+        loops_of("python").xxh64_texts(data, offsets, ours)
+        compiled().xxh64_texts(data, offsets, theirs)
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_offsets_outside_of_the_data_are_refused() -> None:
+    data, hashes = np.zeros(10, np.uint8), np.zeros(2, np.uint64)
+    for offsets in ([0, 5, 11], [-1, 5, 10], [0, 6, 5], [0, 10]):
+        with pytest.raises(ValueError, match="offsets"):
+            compiled().xxh64_texts(data, np.array(offsets, np.int64), hashes)
