@@ -1,4 +1,4 @@
-"""What compiled loops and value maps save in a fetch from Parquet: `python -m bench.known_pages`.
+"""Fetches from Parquet with compiled loops and value maps, and without: `python -m bench.known_pages`.
 
 Each round is a process of its own, with the loops compiled or in Python (`GNOMON_KERNEL=python`), in turn. All columns
 of the row of a URL are fetched in three states:

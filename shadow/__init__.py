@@ -1,5 +1,6 @@
 """The index table: its files, what they cover, and how a key is answered. No Spark, no web.
 
+- `opening`           opens an index
 - `index`             an open index: what a program holds to answer keys
 - `current_snapshot`  the snapshot that an open index answers from, and retries on a newer one
 - `errors`            what can go wrong
@@ -36,7 +37,8 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.fetch import Answer, FetchStats
-from gnomon.shadow.index import Index, open_index
+from gnomon.shadow.index import Index
+from gnomon.shadow.opening import open_index
 from gnomon.shadow.storage import Trace
 from gnomon.shadow.values import to_json
 

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar, cast
 import pyarrow as pa
 
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
-from gnomon.shadow.errors import IndexFileGone, UsageError
+from gnomon.shadow.current_snapshot import DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
+from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch import (
     Ahead,
     Answer,
@@ -41,11 +41,9 @@ from gnomon.shadow.metadata import (
     IndexSpec,
     SegmentFile,
     View,
-    open_view,
-    snapshot_of_version,
 )
-from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits
-from gnomon.shadow.storage import CacheCounts, Place, Storage, is_absolute, split, storage_at
+from gnomon.shadow.newest_version import LayeredStorage, NewestVersion
+from gnomon.shadow.storage import CacheCounts, Storage, is_absolute, split
 from gnomon.sources import Numbers, Pointer
 
 Result = TypeVar("Result")
@@ -387,31 +385,3 @@ def _raised(answer: Answer | Exception) -> Answer:
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def open_index(
-    location: Place,
-    snapshot: int | None = None,
-    cache_bytes: int = CACHE_BYTES,
-    filters: bool = True,
-    page_maps: bool = True,
-    keep_pages: bool = True,
-    table_version: str | int | None = None,
-    newest: bool = False,
-) -> Index:
-    """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
-    of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
-    `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
-    for callers that read each page of the source once. `newest` answers as of the newest version of a lake table, also
-    where the index does not cover it yet; IndexBehind where it is too far behind.
-
-    IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
-    storage = storage_at(location)
-    if table_version is not None:
-        if snapshot is not None:
-            raise UsageError("snapshot and table_version: expected one of them")
-        snapshot = snapshot_of_version(storage, str(table_version))
-    limits = ReadThroughLimits() if newest else None
-    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits)
-    index = Index(storage, open_view(storage, snapshot), snapshot is not None, settings)
-    return index.at_newest_version() if newest else index

@@ -107,9 +107,8 @@ def build(
         table_version=table_version,
     )
     with ExitStack() as session:
-        spark = (
-            session.enter_context(spark_session(master, conf, hive=True)) if is_table(source) and not no_spark else None
-        )
+        in_catalog = is_table(source) and not no_spark
+        spark = session.enter_context(spark_session(master, conf, hive=True)) if in_catalog else None
         place = named_source(spark, source, table_version)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
@@ -124,12 +123,14 @@ def build(
             spark = spark or session.enter_context(spark_session(master, conf))
             result = build_index(spark, source, index, request, progress)
     _show_result(result, source, json)
-    if planned.spec is None and planned.partitions and flat is None and result.flat and not json:
+    if flat is None and result.flat and not json:
         _say_flat(planned, index)
 
 
 def _say_flat(planned: Plan, index: str) -> None:
-    """Say why an index was laid out flat, and how to change that."""
+    """Say why a new index of a partitioned source was laid out flat, and how to change that."""
+    if planned.spec is not None or not planned.partitions:
+        return
     is_lake_table = planned.root.source.versions is not None
     many = f"the source has more than {MOST_FOLDERS} partitions"
     why = "no column of the key is a partition column of the table" if is_lake_table else many

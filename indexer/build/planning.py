@@ -106,9 +106,7 @@ class Plan:
 
 def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequest) -> Plan:
     """List the source and compare. UsageError or SpecMismatch for a request that does not fit the index."""
-    _check_asked(request)
-    if request.partitions is not None and isinstance(source, LakeSource):
-        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source.name)
+    _check_asked(source, request)
     adopt = request.adopt
     storage = storage_at(index)
     root = _root(source)
@@ -184,8 +182,10 @@ def _advice(found: LakeTable | None) -> str:
     return f"index a plain copy of its live rows, or {as_files}"
 
 
-def _check_asked(request: BuildRequest) -> None:
-    """Raise UsageError for options that are unknown, or that exclude each other."""
+def _check_asked(source: str | CatalogTable | LakeSource, request: BuildRequest) -> None:
+    """Raise UsageError for options that are unknown, that exclude each other, or that the source does not have."""
+    if request.partitions is not None and isinstance(source, LakeSource):
+        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source.name)
     if request.format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
     if request.partitions is not None and (request.adopt or request.full):

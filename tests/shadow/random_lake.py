@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gnomon.shadow.index import open_index
+from gnomon.shadow import open_index
 from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.errors import DamagedIndexFile
+from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
-from gnomon.shadow.index import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append, commit_append, mark_appended, open_log, settle
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, StorageError, UsageError
-from gnomon.shadow.index import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import DAY, vacuum
 from gnomon.shadow.metadata.manifests import manifest_path

@@ -1,0 +1,36 @@
+"""Opening an index."""
+
+from gnomon.shadow.current_snapshot import CACHE_BYTES, ReadSettings
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.index import Index
+from gnomon.shadow.metadata import open_view, snapshot_of_version
+from gnomon.shadow.newest_version import ReadThroughLimits
+from gnomon.shadow.storage import Place, storage_at
+
+
+def open_index(
+    location: Place,
+    snapshot: int | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    filters: bool = True,
+    page_maps: bool = True,
+    keep_pages: bool = True,
+    table_version: str | int | None = None,
+    newest: bool = False,
+) -> Index:
+    """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
+    of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
+    `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
+    for callers that read each page of the source once. `newest` answers as of the newest version of a lake table, also
+    where the index does not cover it yet; IndexBehind where it is too far behind.
+
+    IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
+    storage = storage_at(location)
+    if table_version is not None:
+        if snapshot is not None:
+            raise UsageError("snapshot and table_version: expected one of them")
+        snapshot = snapshot_of_version(storage, str(table_version))
+    limits = ReadThroughLimits() if newest else None
+    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits)
+    index = Index(storage, open_view(storage, snapshot), snapshot is not None, settings)
+    return index.at_newest_version() if newest else index
