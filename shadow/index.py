@@ -312,8 +312,7 @@ class Index:
         options = LookupOptions(query.bound, query.each, stats.trace, opens)
         hits = self._lookup.find(view, wanted, where, stats.index, options)
         if state.fetcher is not None:
-            held = sum(counts.bytes for counts in self._lookup.cache_counts.values())
-            state.fetcher.leave_to_pages(self._cache_bytes - held)
+            state.fetcher.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
         stats.snapshot = view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - start) // 1000
         return Found(view, wanted, hits)

@@ -5,6 +5,7 @@
 - `results`        the rows of keys, with what they cost
 - `result_tables`  the same in Arrow
 - `row_batches`    rows grouped by source file
+- `partition_columns`  the columns whose values are in the names of folders
 - `limits`         how much one answer may hold
 - `prefetch`       opens source files before the look-up has ended
 - `page_maps`      where the pages of source files lie, recorded when they are indexed

@@ -20,6 +20,7 @@ from gnomon.btree.keys import Key, key_array, same_values
 from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
+from gnomon.shadow.fetch.partition_columns import PartitionColumns
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (
@@ -41,7 +42,6 @@ from gnomon.shadow.storage import (
     join,
     step_of,
 )
-from gnomon.shadow.tables import partition_array, stored_partition
 from gnomon.shadow.values import python_values
 from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
 
@@ -77,6 +77,7 @@ class Fetcher:
         self._index = index
         self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
         self._pages: ByteCache[Sized] | None = None
+        self._partition_columns = PartitionColumns(spec)
         if page_bytes and FORMATS[spec.format].page_maps is not None:
             self._pages = ByteCache(page_bytes)
 
@@ -94,10 +95,10 @@ class Fetcher:
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
         there = dict(zip(part.table.column_names, part.table.columns, strict=True))
-        of_folder = self._of_folder(part.file.partition, 1)
+        of_folder = self._partition_columns.values(part.file.partition)
         for name in columns:
             if name in of_folder:
-                values: list[Any] = python_values(of_folder[name]) * len(part.places)
+                values = [of_folder[name]] * len(part.places)
             else:
                 values = python_values(there[name]) if name in there else [None] * len(part.places)
             for place, value in zip(part.places, values, strict=True):
@@ -358,7 +359,7 @@ class Fetcher:
     def complete(self, table: pa.Table, partition: str, columns: Sequence[str]) -> pa.Table:
         """Add partition columns, and nulls for columns that the file does not have."""
         rows = table.num_rows
-        of_folder = self._of_folder(partition, rows)
+        of_folder = self._partition_columns.arrays(partition, rows)
         arrays = []
         for name in columns:
             if name in self._spec.partitions:
@@ -368,11 +369,6 @@ class Fetcher:
             else:
                 arrays.append(pa.nulls(rows))
         return pa.Table.from_arrays(arrays, names=list(columns))
-
-    def _of_folder(self, partition: str, rows: int) -> dict[str, pa.Array]:
-        """The partition columns, repeated for a number of rows."""
-        spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
-        return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
 
 
 def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """Requested rows, grouped by their files, in shares of a bounded size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gnomon.btree.keys import Key
 from gnomon.shadow.lookup import Hit
@@ -10,8 +10,7 @@ from gnomon.shadow.metadata import SourceFileEntry
 UNPACKED = 4  # bytes in memory for each byte in a file, as a rule of thumb
 
 
-@dataclass(frozen=True)
-class Located:
+class Located(NamedTuple):
     """A row to read: its place, and the key it must hold (in stored form)."""
 
     hit: Hit

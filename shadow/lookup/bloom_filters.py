@@ -102,6 +102,10 @@ class BloomFilters:
         return found is not None and found.is_whole
 
     @property
+    def cache_bytes(self) -> int:
+        return self._open.cache_bytes
+
+    @property
     def counts(self) -> CacheCounts:
         return self._open.counts
 

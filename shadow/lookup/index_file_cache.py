@@ -59,5 +59,10 @@ class Trees:
         return self._storage.root
 
     @property
+    def cache_bytes(self) -> int:
+        """Bytes of the open index files and of the leaves."""
+        return self._open.cache_bytes + self._leaves.cache_bytes
+
+    @property
     def counts(self) -> dict[str, CacheCounts]:
         return {"index_files": self._open.counts, "leaves": self._leaves.counts}

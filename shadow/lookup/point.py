@@ -105,6 +105,11 @@ class Lookup:
         self.trees = Trees(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
 
     @property
+    def cache_bytes(self) -> int:
+        """The bytes that the caches hold."""
+        return self.trees.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
+
+    @property
     def cache_counts(self) -> dict[str, CacheCounts]:
         """The hits, misses and bytes of each cache."""
         counts = self.trees.counts
