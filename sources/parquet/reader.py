@@ -23,6 +23,7 @@ from gnomon.sources.pointers import distinct_rows, even_splits, in_pointer_order
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 ENDING = 8  # bytes: footer length, magic
+MOST_SCHEMAS = 16  # of different columns, that a file keeps
 INT32_MAX = (1 << 31) - 1
 
 
@@ -71,6 +72,7 @@ class ParquetFile:
         self._size = size
         self._digest = digest
         self._planner = layout
+        self._schemas: dict[tuple[int, ...], pa.Schema] = {}
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
@@ -143,11 +145,20 @@ class ParquetFile:
         rows, places = distinct_rows(pointers, self.rows, path)
         if not requested:
             return table_without_columns(len(places))
-        distinct = list(dict.fromkeys(requested))
-        found = dict(zip(distinct, self._arrays(reader, path, distinct, rows), strict=True))
-        fields = [self._types.schema.field(column.ordinal) for column in requested]
-        table = pa.Table.from_arrays([found[column] for column in requested], schema=pa.schema(fields))
+        distinct = {column.ordinal: column for column in requested}
+        found = dict(zip(distinct, self._arrays(reader, path, list(distinct.values()), rows), strict=True))
+        ordinals = tuple([column.ordinal for column in requested])
+        table = pa.Table.from_arrays([found[ordinal] for ordinal in ordinals], schema=self._schema_of(ordinals))
         return in_pointer_order(table, places)
+
+    def _schema_of(self, ordinals: tuple[int, ...]) -> pa.Schema:
+        """The schema of some columns, kept for later fetches."""
+        found = self._schemas.get(ordinals)
+        if found is None:
+            if len(self._schemas) >= MOST_SCHEMAS:
+                self._schemas.clear()
+            found = self._schemas[ordinals] = pa.schema([self._types.schema.field(ordinal) for ordinal in ordinals])
+        return found
 
     def keep_in(self, pages: KeptPages) -> None:
         self._planner.keep_in(pages)
@@ -157,7 +168,9 @@ class ParquetFile:
         rows, _ = distinct_rows(pointers, self.rows, path)
         self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
 
-    def _arrays(self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows) -> list[pa.ChunkedArray]:
+    def _arrays(
+        self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows
+    ) -> list[pa.Array | pa.ChunkedArray]:
         """The values of `rows`, which ascend, in each column."""
         pieces = RowAssembler(self._types, requested)
         for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
@@ -170,7 +183,7 @@ class ParquetFile:
                 else:
                     pieces.add_decoded(read.column, read.rows(parts[:count]))
                 del parts[:count]
-        return pieces.arrays(path)
+        return pieces.arrays()
 
     def _read_rows(self, reader: RangeReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
         """Read and add the rows of `read`. Where the pages differ from their chunk's metadata, read them again and

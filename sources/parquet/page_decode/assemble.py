@@ -1,6 +1,7 @@
 """Collects the rows that the reads of a fetch give, and makes an Arrow array of each column."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
@@ -49,36 +50,37 @@ class RowAssembler:
         last.rows += len(read.wanted)
         last.leaves.append(leaves)
 
-    def arrays(self, path: str) -> list[pa.ChunkedArray]:
+    def arrays(self) -> list[pa.Array | pa.ChunkedArray]:
         """The rows of each column, in the type of the file's schema."""
-        alone = [i for i, pieces in enumerate(self._of) if len(pieces) == 1 and isinstance(pieces[0], _UntypedRows)]
-        for i, found in zip(alone, self._typed(alone, [self._of[i][0] for i in alone]), strict=True):
-            self._of[i] = [found]
-        arrays = []
-        for i, (column, pieces) in enumerate(zip(self._requested, self._of, strict=True)):
-            typed = [self._typed([i], [piece])[0] if isinstance(piece, _UntypedRows) else piece for piece in pieces]
-            kind = self._types.kinds[column.ordinal]
-            arrays.append(pa.chunked_array([chunk for piece in typed for chunk in piece.chunks], kind))
-        return arrays
+        whole = {i: pieces[0] for i, pieces in enumerate(self._of) if len(pieces) == 1}
+        found = self._typed({i: piece for i, piece in whole.items() if isinstance(piece, _UntypedRows)})
+        for i, pieces in enumerate(self._of):
+            if i not in found:
+                typed = [self._typed({i: piece})[i] if isinstance(piece, _UntypedRows) else piece for piece in pieces]
+                chunks = [piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece] for piece in typed]
+                found[i] = pa.chunked_array(list(chain(*chunks)), self._types.kinds[self._requested[i].ordinal])
+        return [found[i] for i in range(len(self._of))]
 
-    def _typed(self, columns: Sequence[int], untyped: Sequence[_UntypedRows]) -> list[pa.ChunkedArray]:
-        found: dict[int, pa.ChunkedArray] = {}
+    def _typed(self, untyped: Mapping[int, _UntypedRows]) -> dict[int, pa.Array | pa.ChunkedArray]:
+        """The rows of columns, by the position of each among the requested ones."""
+        found: dict[int, pa.Array | pa.ChunkedArray] = {}
         others: list[tuple[int, Column, _UntypedRows]] = []
-        for i, each in zip(columns, untyped, strict=True):
+        for i, each in untyped.items():
             column = self._requested[i]
-            if has_arrow_layout(column, kind := self._types.kinds[column.ordinal], each.rows):
+            kind = self._types.kinds[column.ordinal]
+            if has_arrow_layout(column, kind, each.rows):
                 with decode_errors(each.place, each.place.chunk.start):
-                    found[i] = pa.chunked_array(
-                        [build_array(column, kind, concatenate([rows for [rows] in each.leaves]))]
-                    )
+                    found[i] = build_array(column, kind, concatenate([rows for [rows] in each.leaves]))
             else:
                 others.append((i, column, each))
         if others:
             self._by_pyarrow(others, found)
-        return [found[i] for i in columns]
+        return found
 
     def _by_pyarrow(
-        self, untyped: Sequence[tuple[int, Column, _UntypedRows]], found: dict[int, pa.ChunkedArray]
+        self,
+        untyped: Sequence[tuple[int, Column, _UntypedRows]],
+        found: dict[int, pa.Array | pa.ChunkedArray],
     ) -> None:
         """Decode untyped rows of several columns in one call of pyarrow. Adds them to `found`."""
         requested, first = [column for _, column, _ in untyped], untyped[0][2]
