@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-VERSION = 2  # as `kernel_python.VERSION`
+VERSION = 4  # as `kernel_python.VERSION`
 
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 
@@ -329,3 +329,29 @@ cdef _refuse(int state, int width, Py_ssize_t wanted):
     if state == BROKEN:
         raise ValueError(f"a run with a length or a value that {width} bits do not give, or a truncated run")
     raise ValueError(f"the runs end before number {wanted}")
+
+
+def hybrid_marks(const uint8_t[::1] data, Py_ssize_t at, int width, Py_ssize_t count, Py_ssize_t step):
+    """See `kernel_python.hybrid_marks`."""
+    cdef Run run = Run(0, 0, 0, 0, at)
+    cdef Py_ssize_t size = data.shape[0], pieces = (size + step - 1) / step, piece = 0, group
+    cdef bytes marks = PyBytes_FromStringAndSize(NULL, 12 * (pieces + 1))
+    cdef int32_t* mark = <int32_t*> PyBytes_AS_STRING(marks)
+    cdef const uint8_t* source = &data[0] if size else NULL
+    while True:
+        while piece <= pieces and (piece * step <= run.next or run.stop >= count):
+            mark[3 * piece] = mark[3 * piece + 2] = <int32_t> run.stop
+            mark[3 * piece + 1] = <int32_t> run.next
+            piece += 1
+        if run.stop >= count:
+            return marks if run.next == size else None
+        if _next_run(source, size, width, &run) != RUN or run.next > size or run.stop > LONGEST_RUN:
+            return None
+        while run.value < 0 and piece <= pieces:
+            group = (max(piece * step - run.at, 0) + width - 1) / width
+            if run.at + group * width >= run.next:
+                break
+            mark[3 * piece] = <int32_t> (run.first + 8 * group)
+            mark[3 * piece + 1] = <int32_t> (run.at + group * width)
+            mark[3 * piece + 2] = <int32_t> run.stop
+            piece += 1

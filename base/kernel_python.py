@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 
-VERSION = 2  # of the functions here: a compiled module of another version is not used
+VERSION = 4  # of the functions here: a compiled module of another version is not used
 FRAGMENT = 1 << 16  # content bytes
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 BROKEN_RUN = "a run with a length or a value that {} bits do not give, or a truncated run"
+LONGEST_RUN = 1 << 30  # numbers
 TOO_MANY = -1  # begin and end of the last run that `_runs` gives where there are more
 
 Run = tuple[int, int, int, int]  # first number, one after the last; the value of all, or -1; first byte if packed
@@ -201,3 +202,37 @@ def _runs(data: bytes | memoryview, width: int, runs: int) -> Iterator[Run]:
             first += header >> 1
     if at < len(data):
         yield TOO_MANY, TOO_MANY, 0, 0
+
+
+def hybrid_marks(data: bytes | memoryview, at: int, width: int, count: int, step: int) -> bytes | None:
+    """Where numbers of 1 to 32 bits lie in a hybrid of at least `count` of them, from `at` to the end of `data`.
+
+    For each `step` bytes of the data, and for the end, three int32 in the machine's order. They describe the first run,
+    or group of 8 packed numbers, that begins in or after these bytes: the numbers before it, its position, and the
+    numbers up to the end of the packed run that the group belongs to; for a run, the numbers before it again. None
+    unless the run of the number `count - 1` ends exactly with the data."""
+    pieces = -(-len(data) // step)
+    marks: list[int] = []
+    first, value_bytes = 0, (width + 7) >> 3
+    while True:
+        while len(marks) <= 3 * pieces and (len(marks) // 3 * step <= at or first >= count):
+            marks += (first, at, first)
+        if first >= count:
+            return struct.pack(f"={len(marks)}i", *marks) if at == len(data) else None
+        try:
+            header, at = decode_unsigned(data, at)
+        except (IndexError, OverlongVarint):
+            return None
+        packed = header & 1
+        stop = first + (header >> 1) * (8 if packed else 1)
+        end = at + ((header >> 1) * width if packed else value_bytes)
+        if end > len(data) or stop > LONGEST_RUN:
+            return None
+        if not packed and int.from_bytes(data[at:end], "little") >= 1 << width:
+            return None
+        while packed and len(marks) <= 3 * pieces:
+            group = -(-max(len(marks) // 3 * step - at, 0) // width)
+            if at + group * width >= end:
+                break
+            marks += (first + 8 * group, at + group * width, stop)
+        first, at = stop, end

@@ -95,7 +95,7 @@ class ReadPlanner:
         self._map(reader, [(column, places) for _, column, places, _ in shares])
         reads: list[Read | RowRead] = []
         for position, column, places, local in shares:
-            picks = self._row_reads(column, places, local)
+            picks = self._row_reads(column, places, local, reader.is_remote)
             if picks is not None:
                 reads.append(RowRead(position, column, places, picks, local))
             else:
@@ -111,7 +111,7 @@ class ReadPlanner:
         groups, starts = np.unique(group_of, return_index=True)
         yield from zip(groups.tolist(), np.split(rows, starts[1:]), strict=True)
 
-    def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[LeafRead] | None:
+    def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows, far: bool) -> list[LeafRead] | None:
         """The pages of each leaf that hold `rows`; None where single rows cannot, or should not, be decoded."""
         picks, read, total = [], 0, 0
         for place, leaf in zip(places, column.leaves, strict=True):
@@ -123,7 +123,7 @@ class ReadPlanner:
                 return None
             if not column.flat:
                 read, total = read + int(pages.lengths[chosen].sum()), total + place.chunk.compressed
-            picks.append(LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._caches))
+            picks.append(LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._caches, far))
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:

@@ -13,8 +13,9 @@ from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
 from gnomon.sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
+from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, decode_maps
-from gnomon.sources.parquet.page_reads import Rows
+from gnomon.sources.parquet.page_reads import Read, Rows
 from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
 from gnomon.sources.parquet.scan import scan_group
 from gnomon.sources.parquet.schema import Column
@@ -176,19 +177,30 @@ class ParquetFile:
         for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
             ranges = [span for read in reads for span in read.ranges]
             parts = reader.read_ranges(ranges) if ranges else []
+            found = []
             for read in reads:
                 count = len(read.ranges)
-                if isinstance(read, RowRead):
-                    self._read_rows(reader, read, parts[:count], pieces)
-                else:
-                    pieces.add_decoded(read.column, read.rows(parts[:count]))
+                found.append(_decoded(read, parts[:count]))
                 del parts[:count]
+            later = [span for each in found if isinstance(each, list) for span in each]
+            parts = reader.read_ranges(later) if later else []
+            for read, each in zip(reads, found, strict=True):
+                if isinstance(read, RowRead):
+                    count = len(each or ())
+                    self._add_rows(reader, read, parts[:count] if each is not None else None, pieces)
+                    del parts[:count]
+                else:
+                    pieces.add_decoded(read.column, each)
         return pieces.arrays()
 
-    def _read_rows(self, reader: RangeReader, read: RowRead, parts: Sequence[bytes], pieces: RowAssembler) -> None:
-        """Read and add the rows of `read`. Where the pages differ from their chunk's metadata, read them again and
-        decode them whole."""
+    def _add_rows(
+        self, reader: RangeReader, read: RowRead, parts: Sequence[bytes] | None, pieces: RowAssembler
+    ) -> None:
+        """Add the rows of `read`, from the bytes of its second round; None where its pages differ from their chunk's
+        metadata. These are read again and decoded whole."""
         try:
+            if parts is None:
+                raise NeedsPyarrow
             pieces.add_untyped(read, read.leaf_rows(parts))
         except NeedsPyarrow:
             for whole in self._planner.whole_page_reads(read.column, read.of, read.places, read.wanted):
@@ -213,3 +225,14 @@ class ParquetFile:
                 raise UnsupportedFormat(refusal, path, column=name)
             requested.append(column)
         return requested
+
+
+def _decoded(read: Read | RowRead, parts: Sequence[bytes]) -> pa.ChunkedArray | list[Range] | None:
+    """The rows of a read that pyarrow decodes; for single rows, what a second round has to read, or None where pyarrow
+    has to decode them."""
+    if not isinstance(read, RowRead):
+        return read.rows(parts)
+    try:
+        return read.decode(parts)
+    except NeedsPyarrow:
+        return None

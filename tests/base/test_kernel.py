@@ -278,3 +278,48 @@ def test_offsets_outside_of_the_data_are_refused() -> None:
     for offsets in ([0, 5, 11], [-1, 5, 10], [0, 6, 5], [0, 10]):
         with pytest.raises(ValueError, match="offsets"):
             compiled().xxh64_texts(data, np.array(offsets, np.int64), hashes)
+
+
+@pytest.mark.parametrize("step", [64, 4096])
+@pytest.mark.parametrize("width", [1, 7, 17, 32])
+def test_marks_show_where_numbers_of_a_hybrid_lie(loops: SimpleNamespace, width: int, step: int) -> None:
+    dice = random.Random(width)
+    for _ in range(examples(200)):
+        pieces = [hybrid(dice, width) for _ in range(dice.choice([1, 5, 40]))]
+        lead = dice.randbytes(dice.randint(0, 5))
+        data = lead + b"".join(piece for piece, _ in pieces)
+        numbers = [number for _, found in pieces for number in found]
+        marks = loops.hybrid_marks(data, len(lead), width, len(numbers), step)
+        if marks is None:  # runs of no numbers at the end
+            assert len(data) > len(lead)
+            continue
+        triples = list(zip(*[iter(struct.unpack(f"={len(marks) // 4}i", marks))] * 3, strict=True))
+        assert len(triples) == -(-len(data) // step) + 1
+        assert triples[-1] == (len(numbers), len(data), len(numbers))
+        for piece, (first, at, stop) in enumerate(triples):
+            assert at >= min(piece * step, len(data))
+            if stop > first:
+                bits = int.from_bytes(data[at : at + (stop - first) // 8 * width], "little")
+                assert [bits >> (width * i) & (1 << width) - 1 for i in range(stop - first)] == numbers[first:stop]
+            after = data[at + (stop - first) // 8 * width :]
+            positions = list(range(min(len(numbers) - stop, 20)))
+            assert not positions or loops.hybrid_values(after, width, positions, 1000) == numbers[stop:][:20]
+        assert loops.hybrid_marks(data, len(lead), width, len(numbers) + 1, step) is None
+        assert not numbers or loops.hybrid_marks(data[:-1], len(lead), width, len(numbers), step) is None
+
+
+def test_marks_of_a_damaged_hybrid_are_the_same_both_ways() -> None:
+    both, dice, refused = (loops_of("python"), compiled()), random.Random(8), 0
+    tried = examples(5000)
+    for _ in range(tried):
+        width = dice.choice([1, 3, 8, 9, 32])
+        found = [hybrid(dice, width) for _ in range(dice.choice([1, 10]))]
+        data = bytearray(b"".join(part for part, _ in found)) or bytearray(1)
+        for _ in range(dice.randint(0, 2)):
+            data[dice.randrange(len(data))] = dice.choice([dice.randrange(256), 0x80, 0xFF])
+        count = max(sum(len(numbers) for _, numbers in found) - dice.choice([0, 0, 0, 3]), 0)
+        given = (bytes(data), dice.choice([0, 0, 1]), width, count, dice.choice([16, 100]))
+        marks = [one.hybrid_marks(*given) for one in both]
+        assert marks[0] == marks[1]
+        refused += marks[0] is None
+    assert 0 < refused < tried

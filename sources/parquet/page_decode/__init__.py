@@ -7,15 +7,19 @@
 - `plain_values`      the values of a page or dictionary, in the PLAIN encoding
 - `value_map`         where the values of a page lie, to read and unpack a part of it
 - `value_maps`        the maps of a file's pages, made by the first fetch from each
+- `part_reads`        the parts of a mapped page that a fetch reads
+- `dictionary`        a dictionary page that was read whole
 - `dictionary_cache`  dictionaries of chunks, bounded by bytes over all files
+- `dictionary_read`   the entries of a dictionary that a fetch needs
 - `leaf_rows`         rows of one leaf, and how they become Arrow arrays
 - `assemble`          the pieces of all columns, put together as Arrow arrays
 """
 
 from gnomon.sources.parquet.page_decode.assemble import RowAssembler
 from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.part_reads import PageCaches
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
-from gnomon.sources.parquet.page_decode.select import LeafRead, PageCaches, RowRead
+from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
 from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
 
 __all__ = [

@@ -15,8 +15,10 @@ from gnomon.sources.parquet.thrift import Decoder
 
 
 class Unpacked(NamedTuple):
-    """The content of a page without the levels of version 2. Where parts of it can be unpacked alone, `body` is the
-    position in the page from which on they lie: as they are, or as the snappy fragments that begin at `starts`."""
+    """The decompressed content of a page, without the levels of version 2.
+
+    `body` is the position in the page where this content begins; None where parts of it cannot be decompressed alone.
+    `starts` are the positions of its snappy fragments, counted from `body`; None where it is not compressed."""
 
     content: memoryview
     body: int | None = None

@@ -5,7 +5,7 @@ dictionaries do not evict footers and page maps, which cost more to read, from o
 import threading
 from collections import OrderedDict
 
-from gnomon.sources.parquet.page_decode.plain_values import Dictionary
+from gnomon.sources.parquet.page_decode.dictionary import Dictionary
 
 LIMIT = 32 << 20  # bytes
 

@@ -1,34 +1,39 @@
 """A decompressed data page. Single rows are decoded without the others. It can be cached for later fetches."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from gnomon.base import kernel
-from gnomon.base.errors import check_memory
+from gnomon.base.kernel import FRAGMENT
 from gnomon.sources.parquet.footer import ChunkPlace
-from gnomon.sources.parquet.page_decode.decompress import decompress_page
+from gnomon.sources.parquet.page_decode.decompress import Unpacked, decompress_page
 from gnomon.sources.parquet.page_decode.leaf_rows import LeafRows
 from gnomon.sources.parquet.page_decode.plain_values import (
     LOOK_AHEAD,
     ByteArrayValues,
-    Dictionary,
     DictionaryIndices,
     FixedWidthValues,
     NeedsPyarrow,
     Span,
+    decoding,
     level_section,
     page_values,
 )
 from gnomon.sources.parquet.page_decode.rle import flags_at
-from gnomon.sources.parquet.page_decode.value_map import LONGEST_LEVELS, ValueMap
+from gnomon.sources.parquet.page_decode.value_map import (
+    INDEX_STEP,
+    LONGEST_INDICES,
+    LONGEST_LEVELS,
+    IndexMap,
+    ValueMap,
+    pieces_of,
+)
 from gnomon.sources.parquet.page_header import RLE, PageHeader
 from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
-from gnomon.sources.parquet.thrift import ThriftError
 
 OBJECT_BYTES = 1500  # memory that a page takes besides its bytes
 NUMBER_BYTES = 4  # memory of one index, or of one position of a byte array
@@ -49,68 +54,83 @@ class DecompressedPage:
         self._leaf = leaf
         self._count = count
         with self._decoding():
-            levels, self._unpacked = decompress_page(page, header, place, offset)
+            levels, unpacked = decompress_page(page, header, place, offset)
+            self._content = unpacked.content
             self._repetitions, self._definitions, body = self._sections(levels)
             self._values = page_values(body, header, leaf)
-            self._lead = len(self._unpacked.content) - len(body)
-            self.map = self._value_map()
+            self.map = self._map(page, unpacked, body)
         numbers = NUMBER_BYTES * header.values if isinstance(self._values, ByteArrayValues | DictionaryIndices) else 0
         mapped = self.map.cache_bytes if self.map is not None else 0
         self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers + mapped
 
-    def rows(self, rows: list[int], dictionary: Dictionary | None) -> LeafRows:
-        """The rows with these ascending ordinals in the page. `dictionary` is the chunk's, where the page needs one."""
-        if self.map is not None:
-            flags, values = self.map.wanted(rows)
-            return LeafRows(len(rows), b"", flags, self.map.plain(self._unpacked.content, 0, values))
-        with self._decoding():
-            nested = self._leaf.repetitions or self._leaf.definitions > 1
-            entries, spans = self._nested(rows) if nested else self._flat(rows)
-            if not spans:
-                return entries
-            return entries._replace(values=self._plain(spans, rows[-1], dictionary))
+    @property
+    def needs_dictionary(self) -> bool:
+        """Whether the values of the page are indices into the dictionary of its chunk."""
+        return isinstance(self._values, DictionaryIndices)
 
-    def _plain(self, spans: list[Span], last: int, dictionary: Dictionary | None) -> bytes:
+    def rows(self, rows: list[int]) -> LeafRows:
+        """The rows with these ascending ordinals in the page. NeedsPyarrow for a page that needs a dictionary."""
+        if isinstance(self.map, ValueMap):
+            flags, values = self.map.wanted(rows)
+            return LeafRows(len(rows), b"", flags, b"".join(self.map.plain(self._content, 0, values)))
+        with self._decoding():
+            entries, spans = self._entries(rows)
+            return entries._replace(values=self._plain(spans, rows[-1])) if spans else entries
+
+    def indices(self, rows: list[int], limit: int) -> tuple[LeafRows, list[int]]:
+        """The rows with these ascending ordinals without their values, and the indices of the values in the dictionary,
+        each less than `limit`."""
+        if not isinstance(self._values, DictionaryIndices):
+            raise NeedsPyarrow
+        with self._decoding():
+            entries, spans = self._entries(rows)
+            return entries, self._values.indices(spans, limit)
+
+    def _plain(self, spans: list[Span], last: int) -> bytes:
         """The values of spans, the last of which belongs to row `last`."""
+        if isinstance(self._values, DictionaryIndices):
+            raise NeedsPyarrow
         if isinstance(self._values, ByteArrayValues):
             return self._values.plain(spans, (last + 1 + LOOK_AHEAD) / self._count)
-        if not isinstance(self._values, DictionaryIndices):
-            return self._values.plain(spans)
-        if dictionary is None:
-            raise NeedsPyarrow
-        return self._values.plain(spans, dictionary)
+        return self._values.plain(spans)
 
-    @contextmanager
-    def _decoding(self) -> Iterator[None]:
-        """Convert errors of decoders to DamagedSource: they are about the bytes, never about the reader."""
-        try:
-            yield
-        except pa.ArrowNotImplementedError as error:
-            raise NeedsPyarrow from error
-        except (ThriftError, pa.ArrowException, OSError, ValueError) as error:
-            check_memory(error)
-            raise self._place.damaged(f"cannot be decoded: {error}", self._offset) from error
+    def _entries(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
+        """The rows without their values, and the spans of their values."""
+        nested = self._leaf.repetitions or self._leaf.definitions > 1
+        return self._nested(rows) if nested else self._flat(rows)
 
-    def _value_map(self) -> ValueMap | None:
-        """The map of the page, by which compiled loops find its values; None for other pages."""
-        leaf, (content, body, starts) = self._leaf, self._unpacked
+    def _decoding(self) -> AbstractContextManager[None]:
+        return decoding(self._place, self._offset)
+
+    def _map(self, page: bytes, unpacked: Unpacked, values: memoryview) -> ValueMap | IndexMap | None:
+        """The map of the page, by which compiled loops find its values; None for other pages. `values`: the content of
+        the page after its levels."""
+        leaf, (content, body, starts) = self._leaf, unpacked
         if not kernel.COMPILED or leaf.repetitions or leaf.definitions > 1 or len(self._definitions) > LONGEST_LEVELS:
             return None
-        levels, count = None, self._count
+        levels, count, size = None, self._count, len(content)
+        lead = size - len(values)
         if leaf.definitions:
             [(is_set, rank)] = flags_at(self._definitions, [count - 1])
             levels = b"" if rank + is_set == count else bytes(self._definitions)
             count = rank + is_set
-        if isinstance(self._values, FixedWidthValues) and self._lead + count * leaf.width <= len(content):
-            return ValueMap(body, levels, self._lead, len(content), starts, leaf.width, b"", count)
+        if isinstance(self._values, DictionaryIndices) and len(values):
+            if len(values) <= LONGEST_INDICES:
+                return IndexMap(None, levels, count, values[0], b"", bytes(values[1:]))
+            unit = FRAGMENT if starts else INDEX_STEP
+            marks = kernel.hybrid_marks(content, lead + 1, values[0], count, unit) if values[0] and body else None
+            pieces = pieces_of(page, body, size, starts, INDEX_STEP)
+            return IndexMap(pieces, levels, count, values[0], marks, None) if marks else None
+        if isinstance(self._values, FixedWidthValues) and lead + count * leaf.width <= size:
+            return ValueMap(pieces_of(page, body, size, starts), levels, count, lead, size, leaf.width, b"")
         if isinstance(self._values, ByteArrayValues):
-            marks = kernel.byte_array_marks(content, self._lead, count)
-            return ValueMap(body, levels, self._lead, len(content), starts, 0, marks, count) if marks else None
+            marks = kernel.byte_array_marks(content, lead, count)
+            return ValueMap(pieces_of(page, body, size, starts), levels, count, lead, size, 0, marks) if marks else None
         return None
 
     def _sections(self, levels: memoryview) -> tuple[memoryview, memoryview, memoryview]:
         """Repetition levels, definition levels, values."""
-        header, body = self._header, self._unpacked.content
+        header, body = self._header, self._content
         if header.is_v2:
             levels = memoryview(bytes(levels))  # a view of the page would keep the whole page in memory
             at = header.repetition_bytes

@@ -3,8 +3,8 @@
 on all lengths before it, which pyarrow reads in one call.
 """
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Protocol
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from gnomon.base.errors import check_memory
 from gnomon.sources.parquet.footer import ChunkPlace
-from gnomon.sources.parquet.page_decode.decompress import decompress_page
 from gnomon.sources.parquet.page_decode.rle import WIDTH_LIMIT, values_at
 from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader
 from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Leaf
@@ -31,6 +30,18 @@ NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may decode in one call
 
 class NeedsPyarrow(Exception):
     """Single values of this page cannot be decoded here: pyarrow has to decode the whole page."""
+
+
+@contextmanager
+def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
+    """Convert errors of decoders to DamagedSource: they are about the bytes at `offset`, never about the reader."""
+    try:
+        yield
+    except pa.ArrowNotImplementedError as error:
+        raise NeedsPyarrow from error
+    except (ThriftError, pa.ArrowException, OSError, ValueError) as error:
+        check_memory(error)
+        raise place.damaged(f"cannot be decoded: {error}", offset) from error
 
 
 class PageValues(Protocol):
@@ -104,38 +115,6 @@ class BooleanRuns:
         return bytes(values_at(numbers, 1, list(chain.from_iterable(range(*span) for span in spans)), 2))
 
 
-class Dictionary:
-    """The dictionary page of a chunk. It is decompressed at the first use of a value."""
-
-    def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf) -> None:
-        """`header` is the page's, already checked."""
-        self.cache_bytes = 1000 + len(page) + header.uncompressed + LENGTH_BYTES * max(header.values, 0)
-        self.count = max(header.values, 0)
-        self._page = page
-        self._header = header
-        self._place = place
-        self._offset = offset
-        self._leaf = leaf
-        self._values: FixedWidthValues | ByteArrayValues | None = None
-        self._lock = threading.Lock()
-
-    def at(self, indices: Sequence[int]) -> bytes:
-        """The values with these indices, concatenated. Each index is less than `count`."""
-        with self._lock:
-            if self._values is None:
-                self._values = self._unpacked()
-                self._page = b""
-        return self._values.at(indices)
-
-    def _unpacked(self) -> FixedWidthValues | ByteArrayValues:
-        body = decompress_page(self._page, self._header, self._place, self._offset)[1].content
-        if self._leaf.kind == BINARY:
-            return ByteArrayValues(body, self.count)
-        if not self._leaf.width:
-            raise NeedsPyarrow
-        return FixedWidthValues(body, self._leaf.width)
-
-
 class DictionaryIndices:
     """Indices into a dictionary. From the second use on, it decodes and keeps all indices up to the last wanted one.
     Safe to share between threads."""
@@ -146,16 +125,16 @@ class DictionaryIndices:
         self._body = body
         self._known: NDArray[np.int32] | None = None
 
-    def plain(self, spans: Sequence[Span], dictionary: Dictionary) -> bytes:
-        """Like `PageValues.plain`, from the dictionary of the chunk."""
+    def indices(self, spans: Sequence[Span], limit: int) -> list[int]:
+        """The indices of ascending `spans`, each less than `limit`. Raises as `PageValues.plain`."""
         positions = list(chain.from_iterable(range(*span) for span in spans))
         if not positions:
-            return b""
+            return []
         if not len(self._body):
             raise ThriftError("no bytes where indices should be")
-        if dictionary.count > NUMBERS_LIMIT:
+        if limit > NUMBERS_LIMIT:
             raise NeedsPyarrow
-        return dictionary.at(self._indices(positions, dictionary.count))
+        return self._indices(positions, limit)
 
     def _indices(self, positions: Sequence[int], limit: int) -> list[int]:
         known, body, width = self._known, self._body[1:], self._body[0]

@@ -1,48 +1,42 @@
 """Selects the pages of a chunk that hold the rows of a fetch, and decodes only these rows."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.sources.contract import KeptPages
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import ChunkPlace
-from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.dictionary_read import DictionaryRead
 from gnomon.sources.parquet.page_decode.leaf_rows import LeafRows, concatenate
 from gnomon.sources.parquet.page_decode.page import DecompressedPage
-from gnomon.sources.parquet.page_decode.plain_values import Dictionary, NeedsPyarrow
-from gnomon.sources.parquet.page_decode.value_map import Content, PagePart, ValueMap
-from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
+from gnomon.sources.parquet.page_decode.part_reads import PageCaches, PartReads
+from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow, decoding
+from gnomon.sources.parquet.page_decode.value_map import IndexMap, ValueMap
 from gnomon.sources.parquet.page_header import check_page
 from gnomon.sources.parquet.page_map import PageMap, Range
 from gnomon.sources.parquet.schema import Column, Leaf
 
 Rows = NDArray[np.int64]
-MOST_OF_A_PAGE = 0.75  # a page is read whole where its wanted parts take a larger share of it
-
-
-class PageCaches(NamedTuple):
-    """What fetches from one file keep for later ones. `pages` is None where no pages are kept."""
-
-    dictionaries: DictionaryCache
-    maps: ValueMaps
-    pages: KeptPages | None
+Found = tuple[LeafRows, list[int] | None]  # rows; without their values where these are dictionary entries, given here
 
 
 class _Parts(NamedTuple):
-    """The parts of a mapped page that hold wanted rows, with their content where it is cached, and a flag for each row:
-    whether it has a value."""
+    """The wanted rows of a mapped page: a flag for each row whether it has a value, the numbers of these values, and
+    the parts of the page that hold them."""
 
-    map: ValueMap
+    map: ValueMap | IndexMap
     flags: bytes
-    parts: list[tuple[PagePart, Content | None]]
+    values: list[int]
+    reads: PartReads
 
 
 class _SelectedPage(NamedTuple):
     """A page with wanted rows: its number in the chunk, its place, its number of rows, and the wanted rows counted from
-    its first. It is decompressed already where it is cached; else, where it is mapped, only parts of it are read."""
+    its first. It is decompressed already where it is cached; else, where it is mapped, only parts of it are read.
+    `dictionary`: whether it may need the dictionary."""
 
     number: int
     range: Range
@@ -50,14 +44,13 @@ class _SelectedPage(NamedTuple):
     rows: list[int]
     kept: DecompressedPage | None
     parts: _Parts | None
+    dictionary: bool
 
     def ranges(self) -> list[Range]:
         """The bytes to read."""
         if self.kept is not None:
             return []
-        if self.parts is None:
-            return [self.range]
-        return [part.range for part, content in self.parts.parts if content is None]
+        return [self.range] if self.parts is None else self.parts.reads.ranges
 
 
 class LeafRead:
@@ -70,92 +63,132 @@ class LeafRead:
         pages: PageMap,
         chosen: Sequence[tuple[int, list[int]]],
         caches: PageCaches,
+        far: bool,
     ) -> None:
         """`chosen`: each page, and its wanted rows, counted from its first. `ranges` are the bytes to read: without the
-        pages and the dictionary that are cached."""
+        pages and the dictionary that are cached. With `far`, a second round of reads takes long."""
         self._place = place
         self._leaf = leaf
         self._caches = caches
         self._key = (place.row_group, leaf.ordinal)
+        self._dictionary = DictionaryRead(place, leaf, pages.dictionary, caches) if pages.dictionary else None
         self._pages = [self._select(pages, number, rows) for number, rows in chosen]
         self.ranges: list[Range] = [span for page in self._pages for span in page.ranges()]
-        self._dictionary: Dictionary | None = None
-        needed = pages.needs_dictionary
-        self._reads_dictionary = False
-        if pages.dictionary is not None and (needed is None or any(needed[page] for page, _ in chosen)):
-            self._dictionary = caches.dictionaries.get(self._key)
-            if self._dictionary is None and not all(page.parts for page in self._pages):
-                self._reads_dictionary = True
-                self.ranges.insert(0, pages.dictionary)
+        self._found: list[Found] = []
+        self._dictionary_later = False
+        if self._dictionary is not None and any(page.dictionary for page in self._pages):
+            self.ranges[:0] = self._dictionary_ranges(self._dictionary, far)
 
     def _select(self, pages: PageMap, number: int, rows: list[int]) -> _SelectedPage:
         span = (int(pages.offsets[number]), int(pages.lengths[number]))
         in_all = int(pages.first_rows[number + 1] - pages.first_rows[number])
         kept = self._caches.pages.get((self._leaf.ordinal, span)) if self._caches.pages else None
         parts = None if kept is not None else self._parts_of(number, span, rows)
-        return _SelectedPage(number, span, in_all, rows, kept, parts)
+        if kept is not None:
+            dictionary = kept.needs_dictionary
+        elif parts is not None:
+            dictionary = isinstance(parts.map, IndexMap) and bool(parts.values)
+        else:
+            dictionary = pages.needs_dictionary is None or bool(pages.needs_dictionary[number])
+        return _SelectedPage(number, span, in_all, rows, kept, parts, dictionary)
 
     def _parts_of(self, number: int, span: Range, rows: list[int]) -> _Parts | None:
         """The parts of a page to read instead of it; None where it has no map, or they are most of it."""
         found = self._caches.maps.get((*self._key, number))
-        if found is None:
+        if not isinstance(found, ValueMap | IndexMap):
             return None
         flags, values = found.wanted(rows)
         if not found.has(values):
             return None
-        parts = found.parts(span[0], values)
-        if MOST_OF_A_PAGE * span[1] < sum(part.range[1] for part in parts):
-            return None
-        pages, leaf = self._caches.pages, self._leaf.ordinal
-        return _Parts(found, flags, [(part, pages.get((leaf, part.range)) if pages else None) for part in parts])
+        reads = PartReads(found, span, values, self._leaf.ordinal, self._caches.pages)
+        return _Parts(found, flags, values, reads) if reads.pays else None
+
+    def _dictionary_ranges(self, dictionary: DictionaryRead, far: bool) -> list[Range]:
+        """The bytes of the dictionary to read in the first round: single entries where all indices are in memory. Else
+        all of it, unless single entries can be read in a second round."""
+        if not dictionary.in_parts:
+            return dictionary.all()
+        users = [page for page in self._pages if page.dictionary]
+        if not any(page.ranges() for page in users):
+            try:
+                found = [self._found_in(page, iter(())) for page in users]
+                return dictionary.select(list(chain.from_iterable(indices or () for _, indices in found)))
+            except NeedsPyarrow:
+                return dictionary.all()
+        self._dictionary_later = not far
+        return [] if self._dictionary_later else dictionary.all()
+
+    def decode(self, parts: Sequence[bytes]) -> list[Range]:
+        """Decode the pages, from the bytes of `ranges`. Returns what a second round has to read. NeedsPyarrow, here and
+        in `rows`, where pyarrow has to decode whole pages."""
+        read = iter(parts)
+        if self._dictionary is not None and not self._dictionary_later:
+            self._dictionary.read(read)
+        self._found = [self._found_in(page, read) for page in self._pages]
+        if self._dictionary is None or not self._dictionary_later:
+            return []
+        indices = list(chain.from_iterable(indices or () for _, indices in self._found))
+        return self._dictionary.select(indices) if indices else []
 
     def rows(self, parts: Sequence[bytes]) -> LeafRows:
-        """The rows, from the bytes of `ranges`. NeedsPyarrow where pyarrow has to decode whole pages."""
-        read = iter(parts)
-        if self._reads_dictionary:
-            self._dictionary = self._read_dictionary(next(read))
-        return concatenate([self._rows_of(page, read) for page in self._pages])
+        """The rows, from the bytes that `decode` asked for."""
+        if self._dictionary is not None and self._dictionary_later:
+            self._dictionary.read(iter(parts))
+        return concatenate([self._with_values(*found) for found in self._found])
 
-    def _rows_of(self, page: _SelectedPage, read: Iterator[bytes]) -> LeafRows:
+    def _with_values(self, rows: LeafRows, indices: list[int] | None) -> LeafRows:
+        if not indices:
+            return rows
+        if self._dictionary is None:
+            raise NeedsPyarrow
+        return rows._replace(values=self._dictionary.at(indices))
+
+    def _found_in(self, page: _SelectedPage, read: Iterator[bytes]) -> Found:
         if page.kept is not None:
-            return self._rows_of_kept_page(page.kept, page.rows)
+            return self._found_in_kept_page(page.kept, page.rows)
         if page.parts is not None:
-            return self._rows_of_parts(page, page.parts, read)
-        return self._rows_of_read_page(next(read), page)
+            return self._found_in_parts(page.parts, page.rows, read)
+        return self._found_in_read_page(next(read), page)
 
-    def _rows_of_parts(self, page: _SelectedPage, wanted: _Parts, read: Iterator[bytes]) -> LeafRows:
-        values = []
-        for part, known in wanted.parts:
-            content = known
-            if content is None:
-                content = wanted.map.unpacked(part, next(read))
-                if self._caches.pages is not None:
-                    self._caches.pages.put((self._leaf.ordinal, part.range), content)
-            values.append(wanted.map.plain(content.data, part.begin, part.values))
-        return LeafRows(len(page.rows), b"", wanted.flags, b"".join(values))
+    def _found_in_parts(self, wanted: _Parts, rows: list[int], read: Iterator[bytes]) -> Found:
+        entries, contents = LeafRows(len(rows), b"", wanted.flags, b""), wanted.reads.contents(read)
+        if isinstance(wanted.map, ValueMap):
+            plain = [wanted.map.plain(content, part.begin, part.values) for part, content in contents]
+            return entries._replace(values=b"".join(chain.from_iterable(plain))), None
+        if self._dictionary is None:
+            raise NeedsPyarrow
+        limit = self._dictionary.count
+        try:
+            with decoding(self._place, self._place.chunk.start):
+                if wanted.map.kept is not None:
+                    return entries, wanted.map.kept_indices(wanted.values, limit)
+                found = [wanted.map.indices(content, part.begin, part.values, limit) for part, content in contents]
+        except DamagedSource as error:
+            raise NeedsPyarrow from error
+        return entries, list(chain.from_iterable(found))
 
-    def _read_dictionary(self, part: bytes) -> Dictionary:
-        offset = self.ranges[0][0]
-        header = check_page(part, self._place, offset, None)
-        made = Dictionary(part, header, self._place, offset, self._leaf)
-        self._caches.dictionaries.put(self._key, made)
-        return made
-
-    def _rows_of_read_page(self, part: bytes, wanted: _SelectedPage) -> LeafRows:
+    def _found_in_read_page(self, part: bytes, wanted: _SelectedPage) -> Found:
         offset = wanted.range[0]
         header = check_page(part, self._place, offset, wanted.in_all)
         page = DecompressedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
-        found = page.rows(wanted.rows, self._dictionary)
+        found = self._rows_of(page, wanted.rows)
         if self._caches.pages is not None:
             self._caches.pages.put((self._leaf.ordinal, wanted.range), page)
         if page.map is not None and page.map.saves_reads:
             self._caches.maps.learn((*self._key, wanted.number), page.map)
         return found
 
-    def _rows_of_kept_page(self, page: DecompressedPage, rows: list[int]) -> LeafRows:
+    def _rows_of(self, page: DecompressedPage, rows: list[int]) -> Found:
+        if not page.needs_dictionary:
+            return page.rows(rows), None
+        if self._dictionary is None:
+            raise NeedsPyarrow
+        return page.indices(rows, self._dictionary.count)
+
+    def _found_in_kept_page(self, page: DecompressedPage, rows: list[int]) -> Found:
         """Rows of a cached page. If it is damaged, the page is read again, which reports the damage."""
         try:
-            return page.rows(rows, self._dictionary)
+            return self._rows_of(page, rows)
         except DamagedSource as error:
             raise NeedsPyarrow from error
 
@@ -172,12 +205,22 @@ class RowRead:
         self.places = places
         self.wanted = wanted
         self._leaves = leaves
+        self._later: list[int] = []  # ranges of each leaf in the second round
         self.ranges: list[Range] = [span for leaf in leaves for span in leaf.ranges]
 
-    def leaf_rows(self, parts: Sequence[bytes]) -> list[LeafRows]:
-        """The rows of each leaf, from the bytes of `ranges`."""
-        found, at = [], 0
+    def decode(self, parts: Sequence[bytes]) -> list[Range]:
+        """Decode the pages, from the bytes of `ranges`. Returns what a second round has to read, usually nothing."""
+        at, later = 0, []
         for leaf in self._leaves:
-            found.append(leaf.rows(parts[at : at + len(leaf.ranges)]))
+            later.append(leaf.decode(parts[at : at + len(leaf.ranges)]))
             at += len(leaf.ranges)
+        self._later = [len(ranges) for ranges in later]
+        return list(chain.from_iterable(later))
+
+    def leaf_rows(self, parts: Sequence[bytes]) -> list[LeafRows]:
+        """The rows of each leaf, from the bytes that `decode` asked for."""
+        found, at = [], 0
+        for leaf, count in zip(self._leaves, self._later, strict=True):
+            found.append(leaf.rows(parts[at : at + count]))
+            at += count
         return found

@@ -1,22 +1,29 @@
-"""Where the values of a data page lie, so that a fetch reads and unpacks a part of the page instead of all of it.
+"""Where the values of a page lie, so that a fetch reads and unpacks a part of the page instead of all of it.
 
-A map is made of a page that was read whole, with its checksum verified. It serves flat columns whose values are PLAIN,
-in pages that are snappy streams of independent fragments (`gnomon.base.kernel_python`) or not compressed."""
+A map is made of a page that was read whole, with its checksum verified. `ValueMap` is for PLAIN values, of a flat
+column or of a dictionary; `IndexMap` is for indices into a dictionary. Parts are read of pages that consist of
+independent snappy fragments (`gnomon.base.kernel_python`) or are not compressed."""
 
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
+
+from isal import isal_zlib
 
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
-from gnomon.sources.parquet.page_decode.rle import flags_at
+from gnomon.sources.parquet.page_decode.rle import flags_at, values_at
 from gnomon.sources.parquet.page_map import Range
 
 OBJECT_BYTES = 600  # memory of a map besides its numbers
 LEAST_MAPPED = FRAGMENT  # content bytes: a page of one fragment is read whole
 LONGEST_LEVELS = 4096  # bytes of levels that a map keeps
+LONGEST_INDICES = 4096  # bytes of a page's indices that a map keeps, so that they are not read
+INDEX_STEP = 4096  # content bytes of a page of indices that is not compressed, read as one
 
 
 class PagePart(NamedTuple):
@@ -30,68 +37,102 @@ class PagePart(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The unpacked bytes of a part, as they are cached."""
+    """The content bytes of a part of a page, in the form in which a cache keeps them."""
 
     data: bytes
     cache_bytes: int
 
 
-class ValueMap:
-    """The map of one page. Positions are bytes of the page's unpacked content. Safe to share between threads."""
+class Pieces(NamedTuple):
+    """How the content of a page is stored in it. Pieces of `unit` content bytes can be unpacked alone: a single byte or
+    `INDEX_STEP` bytes where the content is not compressed, else a snappy fragment.
 
-    __slots__ = ("_body", "_count", "_firsts", "_lead", "_levels", "_positions", "_size", "_starts", "_width")
+    `body` is the position in the page where the content of `size` bytes begins. `starts` are the positions of the
+    pieces, counted from `body`, and that of their end. `checks` are the CRC-32 of the pieces, as they are stored. Both
+    are empty for single bytes."""
 
-    def __init__(
-        self,
-        body: int | None,
-        levels: bytes | None,
-        lead: int,
-        size: int,
-        starts: bytes | None,
-        width: int,
-        marks: bytes,
-        count: int,
-    ) -> None:
-        """`body`: where the content begins in the page; None where parts of it cannot be unpacked alone. `levels`: the
-        definition levels; empty where all values are set, None where the column has no nulls. `lead`: where the values
-        begin in the content of `size` bytes. `starts`: of the fragments, counted from `body`; None where the content is
-        not compressed. `width`: bytes of a value; 0 for byte arrays, which have `marks` (`kernel.byte_array_marks`).
-        `count`: the values."""
-        self._body = body
-        self._levels = levels
-        self._lead = lead
-        self._size = size
-        self._starts = None if starts is None else array("i", starts)
-        self._width = width
-        numbers = array("i", marks)
-        self._firsts, self._positions = numbers[::2], numbers[1::2]
-        self._count = count
+    body: int
+    size: int
+    unit: int
+    starts: "array[int]"
+    checks: "array[int]"
+
+    def part(self, offset: int, begin: int, end: int, values: list[int]) -> PagePart:
+        """The part of the page at `offset` with this content. `begin` is where a piece begins."""
+        at, stop = begin, end
+        if self.starts:
+            at, stop = self.starts[begin // self.unit], self.starts[-(-end // self.unit)]
+        return PagePart((offset + self.body + at, stop - at), begin, end - begin, values)
+
+    def unpacked(self, part: PagePart, data: bytes) -> Content:
+        """The content of a part, from its bytes. NeedsPyarrow where they changed or do not give it."""
+        if self.starts:
+            first, view = part.begin // self.unit, memoryview(data)
+            starts = self.starts[first : 1 - (-(part.begin + part.size) // self.unit)]
+            for check, (at, stop) in zip(self.checks[first:], pairwise(starts), strict=False):
+                if isal_zlib.crc32(view[at - starts[0] : stop - starts[0]]) != check:
+                    raise NeedsPyarrow
+        content: bytes | None = data[: part.size]
+        if self.unit == FRAGMENT:
+            content = kernel.unpack_fragments(data, 0, len(data), part.size)
+        if content is None or len(content) != part.size:
+            raise NeedsPyarrow
+        return Content(content, OBJECT_BYTES + len(content))
+
+
+def pieces_of(page: bytes, body: int | None, size: int, starts: bytes | None, step: int = 1) -> Pieces | None:
+    """The pieces of a page whose content of `size` bytes begins at `body`; None where `body` is. `starts` are those of
+    snappy fragments; None where the content is not compressed and has pieces of `step` bytes."""
+    if body is None:
+        return None
+    if starts is None and step == 1:
+        return Pieces(body, size, 1, array("i"), array("I"))
+    bounds = array("i", [*range(0, size, step), size] if starts is None else starts)
+    view = memoryview(page)[body:]
+    checks = array("I", [isal_zlib.crc32(view[at:stop]) for at, stop in pairwise(bounds)])
+    return Pieces(body, size, step if starts is None else FRAGMENT, bounds, checks)
+
+
+class MappedPage(ABC):
+    """Which values of a page its rows have, and in which parts of the page they lie. Positions are bytes of the page's
+    unpacked content. Safe to share between threads."""
+
+    __slots__ = ("count", "levels", "pieces")
+
+    def __init__(self, pieces: Pieces | None, levels: bytes | None, count: int) -> None:
+        """`pieces`: None where parts of the page cannot be unpacked alone. `levels`: the definition levels; empty where
+        all values are set, None where the column has no nulls. `count`: the values of the page."""
+        self.pieces = pieces
+        self.levels = levels
+        self.count = count
 
     @property
+    @abstractmethod
     def saves_reads(self) -> bool:
-        """Whether parts of the page can be read instead of all of it, and are smaller."""
-        return self._body is not None and self._size > LEAST_MAPPED
+        """Whether a fetch that has the map need not read the whole page."""
 
     @property
     def cache_bytes(self) -> int:
-        numbers = 2 * len(self._firsts) + len(self._starts or ())
-        return OBJECT_BYTES + len(self._levels or b"") + 4 * numbers
+        numbers = len(self.pieces.starts) + len(self.pieces.checks) if self.pieces else 0
+        return OBJECT_BYTES + len(self.levels or b"") + 4 * numbers
 
     def has(self, values: Sequence[int]) -> bool:
-        """Whether the page has these ascending values."""
-        return not values or values[-1] < self._count
+        """Whether the page has all of these values, which ascend."""
+        return not values or values[-1] < self.count
 
     def wanted(self, rows: Sequence[int]) -> tuple[bytes, list[int]]:
         """`(flags, values)` of ascending rows: for each row whether it has a value, and the numbers of these values."""
-        if not self._levels:
-            return b"" if self._levels is None else b"\1" * len(rows), list(rows)
-        flags = flags_at(memoryview(self._levels), rows)
+        if not self.levels:
+            return b"" if self.levels is None else b"\1" * len(rows), list(rows)
+        flags = flags_at(memoryview(self.levels), rows)
         return bytes([is_set for is_set, _ in flags]), [rank for is_set, rank in flags if is_set]
 
     def parts(self, offset: int, values: Sequence[int]) -> list[PagePart]:
         """The parts of the page at `offset` that hold the ascending values, each less than `count`. Values of the same
-        fragment share one."""
-        unit = FRAGMENT if self._starts else 1
+        piece share one."""
+        if self.pieces is None:
+            return []
+        unit = self.pieces.unit
         spans: list[tuple[int, int, list[int]]] = []
         for value in values:
             begin, end = self._bounds(value)
@@ -101,16 +142,47 @@ class ValueMap:
                 spans.append((known[0], max(end, known[1]), [*known[2], value]))
             else:
                 spans.append((begin, end, [value]))
-        return [self._part(offset + (self._body or 0), *span) for span in spans]
+        return [self.pieces.part(offset, *span) for span in spans]
 
-    def _part(self, body: int, begin: int, end: int, values: list[int]) -> PagePart:
-        at, stop = begin, end
-        if self._starts:
-            at, stop = self._starts[begin // FRAGMENT], self._starts[-(-end // FRAGMENT)]
-        return PagePart((body + at, stop - at), begin, end - begin, values)
+    @abstractmethod
+    def _bounds(self, value: int) -> tuple[int, int]:
+        """`(begin, end)` of content that holds a value."""
+
+
+class ValueMap(MappedPage):
+    """The map of a page of PLAIN values."""
+
+    __slots__ = ("_firsts", "_lead", "_positions", "_size", "_width")
+
+    def __init__(
+        self,
+        pieces: Pieces | None,
+        levels: bytes | None,
+        count: int,
+        lead: int,
+        size: int,
+        width: int,
+        marks: bytes,
+    ) -> None:
+        """`lead`: where the values begin in the content of `size` bytes. `width`: bytes of a value; 0 for byte arrays,
+        which have `marks` (`kernel.byte_array_marks`)."""
+        super().__init__(pieces, levels, count)
+        self._lead = lead
+        self._size = size
+        self._width = width
+        numbers = array("i", marks)
+        self._firsts, self._positions = numbers[::2], numbers[1::2]
+
+    @property
+    def saves_reads(self) -> bool:
+        return self.pieces is not None and self._size > LEAST_MAPPED
+
+    @property
+    def cache_bytes(self) -> int:
+        return super().cache_bytes + 8 * len(self._firsts)
 
     def _bounds(self, value: int) -> tuple[int, int]:
-        """`(begin, end)` of content that holds a value. For byte arrays it begins where an earlier value may begin."""
+        """For byte arrays the content begins where an earlier value may begin."""
         if self._width:
             begin = self._lead + value * self._width
             return begin, begin + self._width
@@ -118,22 +190,13 @@ class ValueMap:
         end = self._positions[after] if self._firsts[after] == value + 1 else FRAGMENT * after
         return self._positions[after - 1], min(end, self._size)
 
-    def unpacked(self, part: PagePart, data: bytes) -> Content:
-        """The content of a part, from its bytes. NeedsPyarrow where they do not give it."""
-        content: bytes | None = data
-        if self._starts:
-            content = kernel.unpack_fragments(data, 0, len(data), part.size)
-        if content is None or len(content) != part.size:
-            raise NeedsPyarrow
-        return Content(content, OBJECT_BYTES + len(content))
-
-    def plain(self, content: bytes | memoryview, begin: int, values: Sequence[int]) -> bytes:
+    def plain(self, content: bytes | memoryview, begin: int, values: Sequence[int]) -> list[bytes | memoryview]:
         """These values in their PLAIN encoding, from content that begins at `begin`."""
         if not self.has(values):
             raise NeedsPyarrow
         if self._width:
             starts = [self._lead + value * self._width - begin for value in values]
-            return b"".join([content[at : at + self._width] for at in starts])
+            return [content[at : at + self._width] for at in starts]
         found = []
         for value in values:
             after = bisect_right(self._firsts, value)
@@ -143,4 +206,68 @@ class ValueMap:
             if span is None:
                 raise NeedsPyarrow
             found.append(content[span[0] : span[1]])
-        return b"".join(found)
+        return found
+
+
+class IndexMap(MappedPage):
+    """The map of a page of indices into the dictionary of its chunk."""
+
+    __slots__ = ("_firsts", "_positions", "_stops", "_width", "kept")
+
+    def __init__(
+        self, pieces: Pieces | None, levels: bytes | None, count: int, width: int, marks: bytes, kept: bytes | None
+    ) -> None:
+        """`width`: bits of an index. `marks`: see `kernel.hybrid_marks`. `kept`: all indices in their hybrid encoding,
+        of a page that has few bytes of them; such a page is not read at all, and has no pieces and no marks."""
+        super().__init__(pieces, levels, count)
+        self._width = width
+        self.kept = kept
+        numbers = array("i", marks)
+        self._firsts, self._positions, self._stops = numbers[::3], numbers[1::3], numbers[2::3]
+
+    @property
+    def saves_reads(self) -> bool:
+        return self.pieces is not None or self.kept is not None
+
+    @property
+    def cache_bytes(self) -> int:
+        return super().cache_bytes + 12 * len(self._firsts) + len(self.kept or b"")
+
+    def _bounds(self, value: int) -> tuple[int, int]:
+        """The content ends after the piece, unless the last run or group that begins in the piece may hold the value
+        and ends after it."""
+        assert self.pieces is not None
+        after = bisect_right(self._firsts, value)
+        end, next_piece = self._positions[after], self.pieces.unit * after
+        next_is_run = self._stops[after] == self._firsts[after]
+        if end > next_piece and not next_is_run and value < self._firsts[after] - 8:
+            end = next_piece
+        return self._positions[after - 1], end
+
+    def kept_indices(self, values: Sequence[int], limit: int) -> list[int]:
+        """The indices with these numbers, each less than `limit`, of a map that keeps them all."""
+        if self.kept is None or not self.has(values):
+            raise NeedsPyarrow
+        return values_at(memoryview(self.kept), self._width, values, limit)
+
+    def indices(self, content: bytes, begin: int, values: Sequence[int], limit: int) -> list[int]:
+        """The indices with these numbers, each less than `limit`, from content that begins at `begin`. ValueError where
+        it does not hold them."""
+        if not self.has(values):
+            raise NeedsPyarrow
+        found, data = [], memoryview(content)
+        for value in values:
+            after = bisect_right(self._firsts, value)
+            first, stop = self._firsts[after - 1], self._stops[after - 1]
+            at = self._positions[after - 1] - begin
+            if value >= stop:
+                runs = data[at + (stop - first) // 8 * self._width :]
+                found += values_at(runs, self._width, [value - stop], limit)
+                continue
+            bit = (value - first) * self._width
+            packed = data[at + (bit >> 3) : at + (bit + self._width + 7 >> 3)]
+            index = int.from_bytes(packed, "little") >> (bit & 7) & (1 << self._width) - 1
+            if index >= limit or 8 * len(packed) < (bit & 7) + self._width:
+                raise ValueError(f"index {index} where there are {limit}")
+            found.append(index)
+        return found

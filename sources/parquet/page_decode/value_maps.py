@@ -1,10 +1,11 @@
-"""The maps of one file's data pages. The first fetch from a page makes its map."""
+"""The maps of one file's pages. The first fetch from a page makes its map."""
 
 import threading
 
-from gnomon.sources.parquet.page_decode.value_map import ValueMap
+from gnomon.sources.parquet.page_decode.value_map import MappedPage
 
 Key = tuple[int, int, int]  # row group, leaf, page
+DICTIONARY_PAGE = -1  # in place of the number of a data page
 LIMIT = 4 << 20  # bytes
 
 
@@ -13,13 +14,13 @@ class ValueMaps:
 
     def __init__(self) -> None:
         self.cache_bytes = 0
-        self._maps: dict[Key, ValueMap] = {}
+        self._maps: dict[Key, MappedPage] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Key) -> ValueMap | None:
+    def get(self, key: Key) -> MappedPage | None:
         return self._maps.get(key)
 
-    def learn(self, key: Key, made: ValueMap) -> None:
+    def learn(self, key: Key, made: MappedPage) -> None:
         """Keep the map of a page that was read whole, while there is room."""
         with self._lock:
             if key not in self._maps and self.cache_bytes < LIMIT:

@@ -58,6 +58,34 @@ def written_wide(table: pa.Table, **options: Any) -> BytesReader:
     return BytesReader(written(table, **{**given, "data_page_size": 1 << 19, **options}))
 
 
+def coded_table(rows: int, seed: int = 1) -> pa.Table:
+    """Values that writers put into large dictionaries."""
+    dice = random.Random(seed)
+    words = [f"{i:06d}" + dice.choice("abcdef") * dice.randint(10, 80) for i in range(9000)]
+    texts = [dice.choice(words) for _ in range(rows)]
+    return pa.table(
+        {
+            "text": texts,
+            "sorted": sorted(texts),
+            "html": pa.array([None if i // 700 % 3 == 0 else text * 5 for i, text in enumerate(texts)]),
+            "number": [dice.randrange(50_000) for _ in range(rows)],
+            "digest": pa.array([word.encode()[:16] for word in texts], pa.binary(16)),
+            "one": ["same"] * rows,
+            "never": pa.array([None] * rows, pa.string()),
+        }
+    )
+
+
+def written_coded(table: pa.Table, **options: Any) -> BytesReader:
+    """Each chunk has a dictionary page and one page of indices."""
+    given = {"dictionary_pagesize_limit": 64 << 20, "data_page_size": 64 << 20, "max_rows_per_page": 1 << 20}
+    return BytesReader(written(table, **{**given, "row_group_size": 1 << 20, "write_page_index": True, **options}))
+
+
+def without_whole_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.sources.parquet.page_decode.dictionary_read.KEPT_WHOLE", -1)
+
+
 def raw(table: pa.Table) -> list[list[bytes | None]]:
     """The values of texts, which may not be UTF-8 any more."""
     return [column.cast(pa.binary()).to_pylist() for column in table.columns]
@@ -87,6 +115,57 @@ def test_rows_are_the_same_the_second_time_and_cost_fewer_bytes(layout: str, loo
             assert parts < 3 * FRAGMENT < whole + 3 * FRAGMENT
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_entries_of_large_dictionaries_are_the_same_the_second_time_and_cost_fewer_bytes(
+    layout: str, loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_whole_dictionaries(monkeypatch)
+    table = coded_table(60_000)
+    reader = written_coded(table, **LAYOUTS[layout])
+    source = open_source(reader, "parquet")
+    first = source.fetch(reader, [(5, 0)], table.column_names)
+    assert first.to_pylist() == table.slice(5, 1).to_pylist()
+    dice = random.Random(3)
+    tried = [0, 59_999, *dice.sample(range(60_000), examples(60))]
+    for row in tried:
+        reader.forget()
+        near = sorted({row, *dice.sample(range(60_000), dice.choice([0, 0, 4]))})
+        found = source.fetch(reader, [(one, 0) for one in near], table.column_names)
+        assert found.cast(table.schema).equals(table.take(near))
+        if len(near) == 1:
+            assert reader.rounds <= 2
+            assert reader.bytes_read < 6 * 2 * FRAGMENT
+    assert source.cache_bytes < 120_000  # no dictionary of 400 KB is in memory
+
+
+def test_rows_of_pages_with_few_indices_cost_no_read_of_the_page(
+    loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_whole_dictionaries(monkeypatch)
+    table = coded_table(2000).select(["text"])
+    reader = written_coded(table, row_group_size=2000)
+    source = open_source(reader, "parquet")
+    source.fetch(reader, [(5, 0)], ["text"])
+    for row in range(0, 2000, 99):
+        reader.forget()
+        assert source.fetch(reader, [(row, 0)], ["text"])["text"][0] == table["text"][row]
+        assert (reader.rounds, len(reader.reads)) == (1, 1)
+
+
+def test_on_a_remote_store_indices_and_dictionary_are_read_in_one_round(
+    loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_whole_dictionaries(monkeypatch)
+    table = coded_table(60_000).select(["text", "html"])
+    reader = written_coded(table)
+    monkeypatch.setattr(reader, "is_remote", True)
+    source = open_source(reader, "parquet")
+    for row in (5, 40_000, 59_999):
+        reader.forget()
+        assert source.fetch(reader, [(row, 0)], table.column_names).to_pylist() == table.slice(row, 1).to_pylist()
+        assert reader.rounds == 1
+
+
 def test_a_map_counts_as_memory_and_there_is_a_limit(loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_maps.LIMIT", 10_000)
     table = wide_table(1500)
@@ -111,13 +190,22 @@ def test_pages_whose_fragments_need_each_other_are_read_whole(
         assert reader.bytes_read > 100_000
 
 
-def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_gives(loops: SimpleNamespace) -> None:
+@pytest.mark.parametrize("layout", ["snappy", "uncompressed", "snappy, checksums"])
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "dictionary"])
+def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_gives(
+    coded: bool, layout: str, loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The storage reports a changed file; this is what happens to bits that flip without it."""
-    table = wide_table(600)
-    reader = written_wide(table)
+    if coded:
+        without_whole_dictionaries(monkeypatch)
+        table, columns = coded_table(60_000), ["text", "sorted", "html"]
+        reader = written_coded(table, **LAYOUTS[layout])
+        rows = [(row, 0) for row in (3, 29_900, 40_700, 59_999)]
+    else:
+        table, columns = wide_table(600), ["url", "html", "large"]
+        reader = written_wide(table, **LAYOUTS[layout])
+        rows = [(row, 0) for row in (3, 299, 407, 599)]
     sound = reader.data
-    columns = ["url", "html", "large"]
-    rows = [(row, 0) for row in (3, 299, 407, 599)]
     source = open_source(reader, "parquet")
     first = source.fetch(reader, rows, columns)
     assert first.to_pylist() == table.select(columns).take([row for row, _ in rows]).to_pylist()
@@ -134,9 +222,10 @@ def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_g
         except DamagedSource:
             errors += 1
             continue
-        if raw(found) != raw(first):  # in a page without a checksum
+        if raw(found) != raw(first):
+            assert layout != "snappy, checksums"
             assert raw(found) == raw(open_source(reader, "parquet").fetch(reader, rows, columns))
-    assert errors > 0
+    assert errors > 0 or layout == "uncompressed"
 
 
 @needs_corpora
@@ -144,15 +233,19 @@ def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_g
 def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     entry: dict[str, str], loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All pages that can have a map get one, however small they are."""
+    """All pages that can have a map get one, however small they are; also if no indices are kept."""
+    without_whole_dictionaries(monkeypatch)
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_map.LEAST_MAPPED", 0)
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.select.MOST_OF_A_PAGE", 2)
+    monkeypatch.setattr("gnomon.sources.parquet.page_decode.part_reads.MOST_OF_A_PAGE", 2)
     reader = reader_of(entry)
-    source = open_source(reader, "parquet")
-    names = names_of(source)
-    tried = 10 if loops.RecordKeys is None else 40
-    rows = random.Random(1).sample(range(source.rows), min(source.rows, examples(tried)))
+    sources = [open_source(reader, "parquet") for _ in range(2)]
+    names = names_of(sources[0])
+    tried = 40 if loops.RecordKeys is not None else 10
+    rows = random.Random(1).sample(range(sources[0].rows), min(sources[0].rows, examples(tried)))
     for row in rows:
-        once = source.fetch(reader, [(row, 0)], names)
-        again = source.fetch(reader, [(row, 0)], names)
-        assert again.equals(once) or str(again) == str(once)  # NaN is no equal of itself
+        once = sources[0].fetch(reader, [(row, 0)], names)
+        for source, longest in zip(sources, (4096, 0), strict=True):
+            monkeypatch.setattr("gnomon.sources.parquet.page_decode.page.LONGEST_INDICES", longest)
+            for _ in range(2):
+                again = source.fetch(reader, [(row, 0)], names)
+                assert again.equals(once) or str(again) == str(once)  # NaN is no equal of itself

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.base import kernel
 from gnomon.base.varints import encode_unsigned
 from gnomon.sources import DamagedSource, open_source
 from gnomon.sources.parquet import reader as parquet_reader
@@ -211,7 +212,8 @@ def test_a_dictionary_is_read_once_and_counted(picks: list[bool]) -> None:
     before, _ = source.cache_bytes, reader.forget()
     assert source.fetch(reader, [(777, 0)], ["word"]).to_pylist() == [{"word": "word 27"}]
     assert len(reader.reads) == 1
-    assert source.cache_bytes == before > 600
+    assert source.cache_bytes - before == (613 if kernel.COMPILED else 0)  # the map of the page
+    assert before > 600
 
 
 def test_a_page_that_unpacks_to_fewer_bytes_than_it_says_is_damage() -> None:
