@@ -2,6 +2,7 @@
 
 - `opening`           opens an index
 - `index`             an open index: what a program holds to answer keys
+- `at_hand`           what an open index knows of a key without a wait
 - `current_snapshot`  the snapshot that an open index answers from, and retries on a newer one
 - `errors`            what can go wrong
 - `storage`           the only place that opens files

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar, cast
 import pyarrow as pa
 
 from gnomon.btree.reader import LookupStats
+from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch import (
@@ -99,6 +100,11 @@ class Index:
         source = self._current.state.source
         declared = source.source.folders_elsewhere if source is not None else ()
         return sorted({*declared, *(split(path)[0] for path in self.view.covered if is_absolute(path))})
+
+    @property
+    def at_hand(self) -> AtHand:
+        """What is known from memory alone."""
+        return AtHand(self._lookup, self._current.state)
 
     def refresh(self) -> bool:
         """Move to the newest snapshot. Returns whether there was a newer one. An index opened at a number stays

@@ -5,6 +5,7 @@
 - `keys`          keys as requests give them and answers show them
 - `json_answers`  answers in JSON
 - `arrow`         answers as Arrow streams
+- `at_hand`       answers from memory alone, without a thread
 - `responses`     answers that hold memory until they are sent
 - `negotiation`   the media type of an answer
 - `explain`       what an answer cost

@@ -1,6 +1,6 @@
 """A question about the rows of an index: at one snapshot, of the columns that it shows, within bounds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from gnomon.service import costs
@@ -90,20 +90,32 @@ class Question:
     def answer(self, media_type: str, key: Wanted, make: Callable[[], tuple[bytes, int]]) -> bytes:
         """The kept answer to a key, or a new one, which `make` returns with the number of its rows. A new answer is
         kept, but for one that explains itself."""
-        snapshot = self.view.snapshot
-        where = tuple((name, tuple(values)) for name, values in self.where.items())
-        what = (tuple(self.columns), where, self.options.limit)
-        state = (snapshot.number, snapshot.committed_at, self.table_version)
-        asked = (media_type, state, repr(key), what)  # 0.0 and -0.0 are equal
+        asked = self._asked(media_type, key)
         kept = None if self.options.explain else self.served.answers.get(asked, self.index)
         if kept is not None:
-            self.stats.snapshot = snapshot.number
-            costs.note(self.stats, 1, kept.count)
-            return kept.body
+            return self._noted(kept)
         body, count = make()
         if count and not self.options.explain:
             self.served.answers.put(asked, KeptAnswer(body, count, dict(self.stats.source.opened)))
         return body
+
+    def at_hand(self, media_type: str, key: Wanted, most_bytes: int) -> bytes | None:
+        """The kept answer to a key, of at most that many bytes, without a wait; None where memory does not tell."""
+        kept = self.served.answers.at_hand(self._asked(media_type, key), self.index.at_hand, most_bytes)
+        return None if kept is None else self._noted(kept)
+
+    def _asked(self, media_type: str, key: Wanted) -> Hashable:
+        """What an answer is kept by."""
+        snapshot = self.view.snapshot
+        where = tuple((name, tuple(values)) for name, values in self.where.items())
+        what = (tuple(self.columns), where, self.options.limit)
+        state = (snapshot.number, snapshot.committed_at, self.table_version)
+        return (media_type, state, repr(key), what)  # 0.0 and -0.0 are equal
+
+    def _noted(self, kept: KeptAnswer) -> bytes:
+        self.stats.snapshot = self.view.snapshot.number
+        costs.note(self.stats, 1, kept.count)
+        return kept.body
 
     @property
     def of_snapshot(self) -> dict[str, Any]:

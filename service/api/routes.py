@@ -15,6 +15,7 @@ from starlette.routing import request_response
 
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
 from gnomon.service.api import arrow, json_answers, models
+from gnomon.service.api.at_hand import answer_at_hand
 from gnomon.service.api.describe import Descriptions, listed
 from gnomon.service.api.headers import OF_NEWEST, OF_SNAPSHOT
 from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
@@ -56,6 +57,7 @@ ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
 # Memory that is taken before work begins; when rows are found it grows, if they need more (`query.PAGE_BYTES`).
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
 FEW_KEYS = 10  # a batch of at most this many keys uses the threads of single keys
+SHORT_BYTES = 4096  # of a path and query that are read there, too
 SMALL_BODY = 2048  # bytes that are parsed where the event loop runs
 
 
@@ -166,13 +168,27 @@ def _client(request: Request) -> str:
     return client
 
 
+def _is_short(request: Request) -> bool:
+    """Whether the key takes little time to read."""
+    scope = request.scope
+    return len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) <= SHORT_BYTES
+
+
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
     media_type, served, encoding = _negotiated(request), _served(request), _encoding(request)
 
     def work(hold: Hold) -> Sealed:
         return sealed(ROWS_OF[media_type](served, key, options, hold), encoding, hold)
 
-    answer, hold = await served.threads.work(work, _client(request), SINGLE_BYTES)
+    client, found = _client(request), None
+    hold = served.threads.hold_at_once(client, SINGLE_BYTES) if _is_short(request) else None
+    if hold is not None:
+        try:
+            found = answer_at_hand(served, media_type, key, options, encoding, hold)
+        finally:
+            if found is None:
+                hold.close()
+    answer, hold = (found, hold) if found and hold else await served.threads.work(work, client, SINGLE_BYTES)
     headers = answer.headers | (OF_SNAPSHOT if options.snapshot is not None else OF_NEWEST)
     if answer.is_known(request):
         hold.close()

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from gnomon.shadow import Index
+from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.storage import ByteCache, CacheCounts
 
 OBJECT_BYTES = 1000  # memory of an answer besides its bytes
@@ -43,6 +44,14 @@ class AnswerCache:
             return kept
         self._answers.discard(asked)
         return None
+
+    def at_hand(self, asked: Hashable, index: AtHand, most_bytes: int) -> KeptAnswer | None:
+        """The answer that the index would give now, of at most that many bytes, where memory alone tells. What is not
+        told is for `get`: it is not counted."""
+        kept = self._answers.peek(asked)
+        if kept is None or len(kept.body) > most_bytes or not index.are_unchanged(kept.files):
+            return None
+        return self._answers.get(asked)
 
     def put(self, asked: Hashable, answer: KeptAnswer) -> None:
         """Keep an answer, unless it is large for the cache."""

@@ -21,6 +21,7 @@ from gnomon.service.memory import Memory
 from gnomon.service.redaction import Roots, redact
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
+from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.metadata import newest_good_view
@@ -126,6 +127,15 @@ class ServedIndex:
         """The index at its newest snapshot, which it will not move from, or, if the settings say so, as of the newest
         version of its lake table. Errors as in `Index.at_newest_version`."""
         return self.index.at_newest_version()
+
+    @property
+    def at_hand(self) -> AtHand | None:
+        """What the newest snapshot tells from memory alone; None where a look-up has to ask a store, or has not been
+        made yet."""
+        if self._limits is not None or self._index is None:
+            return None
+        found = self._index.at_hand
+        return found if found.is_ready else None
 
     def at(self, snapshot: int | None) -> Index:
         """The index at the newest snapshot for None; else at one it will never move from. SnapshotNotFound where that

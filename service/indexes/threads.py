@@ -129,6 +129,16 @@ class Threads:
             self._give_up(work)
         return result
 
+    def hold_at_once(self, client: str, size: int) -> Hold | None:
+        """Memory for what a caller does itself, without a wait; None where a thread could not begin it now."""
+        with self._changed:
+            if self._waiting or self.running >= self._places or self._working[client] >= self._of_client:
+                return None
+            hold = self._memory.take(client, size)
+            if hold is not None:
+                self._refused_since = None
+            return hold
+
     def _take(self, work: _Work) -> None:
         with self._changed:
             waiting = self.waiting

@@ -39,7 +39,10 @@ from gnomon.shadow.storage import (
     deadlines,
     difference,
     in_order,
+    is_local,
     join,
+    learn,
+    status_in_memory,
     step_of,
 )
 from gnomon.shadow.values import python_values
@@ -225,9 +228,17 @@ class Fetcher:
         may raise StorageError."""
         try:
             with self._storage.open(file.path) as found:
+                if not found.is_remote:
+                    learn(found.name)
                 return not difference(file, found) and found.ctime_ns == ctime_ns
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return False
+
+    def is_surely_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
+        """`is_unchanged` from the memory of the system, without a wait; False also where that does not tell."""
+        where = join(self._storage.root, file.path)
+        found = status_in_memory(where) if is_local(where) else None
+        return found is not None and not difference(file, found) and found.ctime_ns == ctime_ns
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """The metadata of a source file."""

@@ -3,6 +3,7 @@
 - `contract`           the interface of every store
 - `locations`          a path or URL to its store
 - `local`              local disks
+- `local_status`       the status of a local file, without a wait
 - `objects`            S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`     connections to object stores, one for each process
 - `object_errors`      obstore's errors as ours
@@ -29,6 +30,7 @@ from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of
 from gnomon.shadow.storage.deadlines import awaited, check, within
 from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
 from gnomon.shadow.storage.local import LocalStorage
+from gnomon.shadow.storage.local_status import learn, status_in_memory
 from gnomon.shadow.storage.locations import (
     Place,
     as_location,
@@ -79,9 +81,11 @@ __all__ = [
     "is_in_doubt",
     "is_local",
     "join",
+    "learn",
     "probe",
     "source_storage",
     "split",
+    "status_in_memory",
     "step_of",
     "storage_at",
     "threads",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, make_crawl, make_orders
 
@@ -21,6 +22,15 @@ def crawl(crawl_settings: Settings) -> Client:
 @pytest.fixture(scope="session")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Client:
     return Client(make_orders(tmp_path_factory.mktemp("orders")))
+
+
+@pytest.fixture(params=["from memory where it tells", "in a thread"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to an answer, for tests of routes."""
+    way: str = request.param
+    if way == "in a thread":
+        monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+    return way
 
 
 @pytest.fixture

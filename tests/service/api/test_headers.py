@@ -24,6 +24,8 @@ from tests.service.lake import Client
 DOCS = Path(__file__).parents[3] / "docs" / "operations" / "security.md"
 ORIGIN = "https://wiki.example.com"
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.fixture(scope="module")
 def client(crawl_settings: Settings) -> Client:

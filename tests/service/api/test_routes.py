@@ -14,6 +14,8 @@ from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
 from tests.shadow.make_index import index_source, write_source
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_a_key_with_everything_encoded_finds_its_row(crawl: Client, key: str) -> None:

@@ -13,6 +13,8 @@ from gnomon.shadow import open_index
 from tests.service.lake import TWICE, Client, make_crawl, rows
 from tests.shadow.make_index import index_source, write_source
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def hits(client: Client) -> int:
     return client.served.answers.counts.hits

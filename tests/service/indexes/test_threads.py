@@ -278,6 +278,37 @@ def test_one_client_has_half_of_the_places_to_wait(gate: Gate) -> None:
     run(ask())
 
 
+def test_memory_for_a_caller_itself_is_given_only_where_a_thread_would_begin_at_once(gate: Gate) -> None:
+    async def test() -> None:
+        memory = Memory(100)
+        threads = Threads("a", 4, 200, LONG, memory)
+
+        def is_given(client: str, size: int = 10) -> bool:
+            hold = threads.hold_at_once(client, size)
+            if hold is not None:
+                assert memory.held >= size
+                hold.close()
+            return hold is not None
+
+        assert is_given("one")
+        tasks = [asyncio.create_task(threads.work(lambda _: gate.pass_through(), "one", 10)) for _ in range(3)]
+        await begun(gate, 3)
+        assert (is_given("one"), is_given("two")) == (False, True), "the last thread is for other clients"
+        taken = memory.take("three", 50)
+        assert taken is not None
+        assert not is_given("two", 30), "the memory is held"
+        taken.close()
+        tasks.append(asyncio.create_task(threads.work(lambda _: gate.pass_through(), "one", 10)))
+        await until(lambda: threads.waiting == 1)
+        assert not is_given("two"), "others wait"
+        gate.open()
+        for task in tasks:
+            (await task)[1].close()
+        assert is_given("one")
+
+    run(test())
+
+
 def test_work_begins_when_its_memory_is_free_and_is_done_again_where_it_needs_more() -> None:
     memory, tries = Memory(1000), []
     threads = Threads("a", 2, 10, LONG, memory)

@@ -14,6 +14,8 @@ from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 from tests.service.metrics.test_exposition import samples
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def ask(client: Client, target: str, method: str = "GET", **headers: str) -> httpx.Response:
     async def go() -> httpx.Response:

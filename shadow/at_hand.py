@@ -1,0 +1,60 @@
+"""What an open index knows of a key from memory alone. Nothing here waits: no file is opened, and the caches are asked
+for what they have. What is not told here, a look-up in a thread tells."""
+
+import time
+from collections.abc import Mapping
+
+from gnomon.btree.hashing import bucket_of, xxhash64
+from gnomon.shadow.current_snapshot import State
+from gnomon.shadow.fetch import FetchStats
+from gnomon.shadow.lookup import Lookup, Wanted
+
+MOST_FILTERS = 64  # of a key: more take long to ask
+
+
+class AtHand:
+    """The memory of an index at one snapshot."""
+
+    def __init__(self, lookup: Lookup, state: State) -> None:
+        self._lookup = lookup
+        self._state = state
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether look-ups have made the tables of this snapshot: they may be large."""
+        return {"partition_values", "_values_of", "index_files"} <= self._state.view.__dict__.keys()
+
+    def are_unchanged(self, opened: Mapping[str, int]) -> bool:
+        """Whether source files are certain to be unchanged, as in `Index.is_unchanged`. False also where memory does
+        not tell."""
+        fetcher, view = self._state.fetcher, self._state.view
+        if fetcher is None:
+            return not opened
+        if "covered" not in view.__dict__:
+            return False
+        files = view.covered
+        return all(path in files and fetcher.is_surely_unchanged(files[path], ctime) for path, ctime in opened.items())
+
+    def denies(self, key: Wanted, stats: FetchStats) -> bool:
+        """Whether the Bloom filters in memory deny the key in all index files that may hold it: then no covered row has
+        it. `stats` get the cost of a key that they deny."""
+        start = time.perf_counter_ns()
+        view, filters = self._state.view, self._lookup.filters
+        spec = view.spec
+        if filters is None:
+            return False
+        bucket = bucket_of(key.stored, spec.key_types, spec.buckets)
+        folders = spec.folders_of(view.partitions_of({}, key.where))
+        if len(folders) > MOST_FILTERS:
+            return False
+        files = [found for folder in folders for found in view.index_files.get((folder, bucket), ())]
+        if len(files) > MOST_FILTERS:
+            return False
+        asked, hash_ = type(stats.index)(), xxhash64(key.stored, spec.key_types)
+        answers = filters.kept_answers([found.file for found in files], hash_, asked)
+        if answers.count(False) < len(answers):
+            return False
+        stats.index.add(asked)
+        stats.snapshot = view.snapshot.number
+        stats.lookup_us += (time.perf_counter_ns() - start) // 1000
+        return True

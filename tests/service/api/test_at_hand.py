@@ -1,0 +1,196 @@
+"""service/api/at_hand.py: what memory tells is answered without a thread, as a thread would answer it."""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+
+from gnomon.service.api import at_hand
+from gnomon.service.errors import Overloaded
+from gnomon.service.indexes.threads import Threads
+from gnomon.service.settings.table import Settings
+from gnomon.shadow.fetch import fetcher
+from gnomon.shadow.storage import LocalStorage, learn, status_in_memory
+from tests.service.lake import TWICE, Client, make_crawl
+from tests.service.logs.test_access_log import logged
+from tests.service.metrics.test_exposition import samples
+
+ARROW = {"accept": "application/vnd.apache.arrow.stream"}
+GZIP = {"accept-encoding": "gzip"}
+ASKED: list[tuple[str, dict[str, str]]] = [
+    ("/rows/second", {}),
+    ("/rows/second", ARROW),
+    ("/rows/second", {"if-none-match": "*"}),
+    (f"/rows/{TWICE}", GZIP),
+    (f"/rows/{TWICE}?_limit=1&_columns=n,url", {}),
+    ("/rows?url=second", {}),
+    ("/indexes/shadow/rows/second", {}),
+    ("/rows/absent", {}),
+    ("/rows/absent", ARROW),
+    ("/rows?url=absent", {}),
+    ("/rows/https:/absent", {}),
+    ("/rows/absent?_columns=none", {}),
+    ("/rows?other=absent", {}),
+    ("/rows/second", {"accept": "image/png"}),
+]
+
+COUNTED = (
+    *("gnomon_requests_total", "gnomon_rejected_total", "gnomon_lookups", "gnomon_nodes", "gnomon_filter_checks"),
+    *("gnomon_index_read", "gnomon_source_read", "gnomon_request_seconds_count", "gnomon_step_seconds_count"),
+)
+
+
+@pytest.fixture
+def client(own: Client, tmp_path: Path) -> Client:
+    """A service that has answered before, on a disk whose files need no wait."""
+    learn(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet"))
+    if status_in_memory(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet")) is None:
+        pytest.skip("this system cannot tell the status of a file without a wait")
+    for target, headers in ASKED * 3:
+        own.get(target, headers)
+    return own
+
+
+@pytest.fixture
+def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The clients of the calls that a thread made."""
+    hops: list[str] = []
+    work = Threads.work
+
+    async def counted(self: Threads, call: Any, client: str, size: int) -> Any:
+        hops.append(client)
+        return await work(self, call, client, size)
+
+    monkeypatch.setattr(Threads, "work", counted)
+    return hops
+
+
+def told(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
+    return response.status_code, response.content, {**response.headers, "x-request-id": ""}
+
+
+@pytest.mark.parametrize(("target", "headers"), ASKED)
+def test_an_answer_from_memory_is_that_of_a_thread(
+    client: Client, hops: list[str], monkeypatch: pytest.MonkeyPatch, target: str, headers: Mapping[str, str]
+) -> None:
+    here = told(client.get(target, headers))
+    assert not hops
+    monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+    assert told(client.get(target, headers)) == here
+    assert client.app.state.service.indexes.memory.held == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/rows/second?_explain=true",
+        "/rows/second?_snapshot=1",
+        "/rows/absent?_where=dt=2026-01-01",
+        f"/rows/{'long' * 2000}",
+    ],
+)
+def test_what_may_take_long_is_left_to_a_thread(client: Client, hops: list[str], target: str) -> None:
+    for _ in range(3):
+        client.get(target)
+    assert len(hops) == 3
+
+
+def test_a_large_answer_is_left_to_a_thread(client: Client, hops: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_hand, "MOST_BYTES", 10)
+    assert client.get("/rows/second").status_code == 200
+    assert len(hops) == 1
+
+
+def test_an_index_that_follows_its_table_asks_the_table_in_a_thread(tmp_path: Path, hops: list[str]) -> None:
+    client = Client(Settings(indexes=make_crawl(tmp_path).indexes, freshness="newest"))
+    assert [client.get("/rows/absent").status_code for _ in range(3)] == [404] * 3
+    assert len(hops) == 3
+
+
+@pytest.mark.parametrize("how", ["rewritten", "touched", "removed", "folder renamed", "same size and time"])
+def test_a_changed_source_file_is_noticed_without_a_thread(
+    client: Client, tmp_path: Path, hops: list[str], how: str
+) -> None:
+    assert client.get("/rows/second").status_code == 200
+    assert not hops
+    file = tmp_path / "lake" / "dt=2026-01-02" / "p.parquet"
+    status, content = file.stat(), bytearray(file.read_bytes())
+    time.sleep(0.02)  # the ctime of some file systems counts in hundredths of a second
+    if how == "removed":
+        file.unlink()
+    elif how == "touched":
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    elif how == "folder renamed":
+        (tmp_path / "lake").rename(tmp_path / "other")
+    else:
+        content[-100:-8] = bytes(92)
+        file.write_bytes(content)
+        if how != "rewritten":
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert client.get("/rows/second").status_code in (409, 503)
+    assert len(hops) == 1
+    assert client.get("/rows/absent").status_code == 404
+
+
+def test_a_source_that_hangs_stops_no_other_request(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network file system: its files are looked at in a thread."""
+    hang, begun = Event(), Event()
+    opened = LocalStorage.open
+
+    def hangs(self: LocalStorage, *args: Any) -> Any:
+        begun.set()
+        assert hang.wait(60)
+        return opened(self, *args)
+
+    monkeypatch.setattr(fetcher, "status_in_memory", lambda _: None)
+    monkeypatch.setattr(LocalStorage, "open", hangs)
+
+    async def both() -> None:
+        waits = asyncio.create_task(client._ask("GET", "/rows/second", b"", None, "192.0.2.1"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        for target, status in (("/healthz", 200), ("/rows/absent", 404)):
+            found = await client._ask("GET", target, b"", None, "192.0.2.2")
+            assert (found.status_code, waits.done()) == (status, False)
+        hang.set()
+        assert (await waits).status_code == 200
+
+    try:
+        asyncio.run(both())
+    finally:
+        hang.set()
+
+
+def test_an_overloaded_index_refuses_what_memory_tells(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = client.served.threads
+    monkeypatch.setattr(threads, "_threads", 0)
+    monkeypatch.setattr(threads, "_max_waiting", 0)
+    for target in ("/rows/second", "/rows/absent"):
+        response = client.get(target)
+        assert (response.status_code, response.json()["title"]) == (503, "Overloaded")
+    assert Overloaded.reason in client.get("/metrics").text
+
+
+def test_metrics_and_the_log_tell_the_same_of_both_ways(
+    crawl_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [("GET", target, None) for target in ("/rows/second", "/rows/absent", "/rows/second?_columns=none")] * 3
+    lines, counted = [], []
+    for way in ("here", "thread"):
+        if way == "thread":
+            monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+        found = logged(crawl_settings, tmp_path / way, *asked)
+        lines.append([{**line, "time": "", "microseconds": 0} for line in found])
+        client = Client(crawl_settings)
+        for method, target, _ in asked:
+            client.ask(method, target)
+        numbers = samples(client.get("/metrics").content)
+        counted.append({key: value for key, value in numbers.items() if key[0].startswith(COUNTED)})
+    assert lines[0] == lines[1]
+    assert counted[0] == counted[1]
+    assert len(counted[0]) > 10
