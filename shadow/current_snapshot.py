@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import IndexFileGone, SourceError, StalePointer, UsageError
-from gnomon.shadow.fetch import Fetcher
+from gnomon.shadow.fetch import Fetcher, MapsFolder
 from gnomon.shadow.metadata import (
     Diff,
     Proofs,
@@ -36,13 +36,15 @@ CACHE_BYTES = 256 * 1024 * 1024
 class ReadSettings:
     """Settings for reading an index: bytes of all caches together, and whether look-ups read Bloom filters, fetches
     read recorded page maps, and pages of the source stay in memory. With `newest`, `Index.at_newest_version` reads
-    versions of a lake table that the index does not cover."""
+    versions of a lake table that the index does not cover. In `maps_folder`, a local folder, fetches keep what they
+    learn about source pages, for later processes."""
 
     cache_bytes: int = CACHE_BYTES
     filters: bool = True
     page_maps: bool = True
     keep_pages: bool = True
     newest: ReadThroughLimits | None = None
+    maps_folder: str | None = None
 
 
 DEFAULT_SETTINGS = ReadSettings()
@@ -146,6 +148,7 @@ class CurrentSnapshot:
         self._storage = storage
         self._pinned = pinned
         self._settings = settings
+        self._maps = None if settings.maps_folder is None else MapsFolder(settings.maps_folder)
         self._refreshing = threading.Lock()
         self.state = self._opened(view)
 
@@ -158,9 +161,13 @@ class CurrentSnapshot:
         maps = self._storage if self._settings.page_maps else None
         proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
         action = Action.ASK_NEWEST if self._pinned else Action.BUILD_AGAIN
-        return State(
-            self._storage.root, view, source, Fetcher(source.storage, view.spec, quarter, maps, pages, action), proofs
-        )
+        fetcher = Fetcher(source.storage, view.spec, quarter, maps, pages, action, self._maps)
+        return State(self._storage.root, view, source, fetcher, proofs)
+
+    def save_maps(self) -> None:
+        """Save what fetches learned about source pages, if there is a folder for it."""
+        if self._maps is not None:
+            self._maps.save()
 
     def pinned(self) -> Self:
         """The same state, pinned. Caches are shared."""

@@ -79,7 +79,9 @@ class Index:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close nothing: files are open only while they are read."""
+        """Save what fetches learned about source pages, if there is a folder for it. Files are open only while they are
+        read."""
+        self._current.save_maps()
 
     @property
     def spec(self) -> IndexSpec:

@@ -1,5 +1,7 @@
 """Opening an index."""
 
+import os
+
 from gnomon.shadow.current_snapshot import CACHE_BYTES, ReadSettings
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.index import Index
@@ -17,12 +19,15 @@ def open_index(
     keep_pages: bool = True,
     table_version: str | int | None = None,
     newest: bool = False,
+    maps_folder: str | os.PathLike[str] | None = None,
 ) -> Index:
     """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
     of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
     `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
     for callers that read each page of the source once. `newest` answers as of the newest version of a lake table, also
-    where the index does not cover it yet; IndexBehind where it is too far behind.
+    where the index does not cover it yet; IndexBehind where it is too far behind. `maps_folder` is a local folder, in
+    which fetches keep what they learn about the pages of Parquet files, so that they read less after a restart. The
+    folder is written at most every 30 seconds, and at the end of a `with` block.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     storage = storage_at(location)
@@ -31,6 +36,7 @@ def open_index(
             raise UsageError("snapshot and table_version: expected one of them")
         snapshot = snapshot_of_version(storage, str(table_version))
     limits = ReadThroughLimits() if newest else None
-    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits)
+    maps = None if maps_folder is None else os.fspath(maps_folder)
+    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits, maps)
     index = Index(storage, open_view(storage, snapshot), snapshot is not None, settings)
     return index.at_newest_version() if newest else index

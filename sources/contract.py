@@ -98,6 +98,17 @@ class MappedFile(SourceFile, Protocol):
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         """Read the page locations that a fetch of these rows needs and that are not known yet."""
 
+    @property
+    def learned(self) -> int:
+        """The number of maps that fetches made, or that `learn` got. It only grows."""
+
+    def export_learned(self) -> bytes:
+        """All that fetches learned about where pages and their values lie, for `learn` in a later process."""
+
+    def learn(self, data: bytes) -> None:
+        """Use what `export_learned` gave for the same file. DamagedMaps for bytes of another version or file. Bytes
+        that changed since may give wrong rows: the caller has to have a checksum of them."""
+
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether recorded page maps equal those that the file gives now. DamagedMaps as `check_maps`."""
 

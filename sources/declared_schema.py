@@ -166,6 +166,16 @@ class DeclaredMappedFile(DeclaredFile):
         self._check(columns)
         self._mapped.map_pages(reader, pointers, self._own(columns))
 
+    @property
+    def learned(self) -> int:
+        return self._mapped.learned
+
+    def export_learned(self) -> bytes:
+        return self._mapped.export_learned()
+
+    def learn(self, data: bytes) -> None:
+        self._mapped.learn(data)
+
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         return self._mapped.has_maps(reader, maps)
 
@@ -186,6 +196,16 @@ class DeclaredUnmappedFile(DeclaredFile):
         """The file has no pages to cache."""
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
+        """The file has no pages to map."""
+
+    @property
+    def learned(self) -> int:
+        return 0
+
+    def export_learned(self) -> bytes:
+        return b""
+
+    def learn(self, data: bytes) -> None:
         """The file has no pages to map."""
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:

@@ -207,7 +207,7 @@ class ServedIndex:
         storage = storage_at(self.place.path)
         view, why_older = newest_good_view(storage)
         check_columns(self.place, view)
-        settings = ReadSettings(self._cache_bytes, newest=self._limits)
+        settings = ReadSettings(self._cache_bytes, newest=self._limits, maps_folder=self._settings.maps_folder)
         self._index, self.failure = Index(storage, view, False, settings), None
         if why_older is not None:
             self._refuse(why_older)

@@ -102,6 +102,11 @@ class Settings(BaseModel):
         "Memory of a worker for index nodes, Bloom filters, file metadata, pages; a quarter is kept for old snapshots.",
         ge=0,
     )
+    maps_folder: Text | None = _setting(
+        None,
+        "path",
+        "A local folder that keeps what workers learn about source pages; none forgets it at a restart.",
+    )
     memory_bytes: int = _setting(
         256 * MIB,
         "bytes",

@@ -9,11 +9,13 @@
 - `limits`         how much one answer may hold
 - `prefetch`       opens source files before the look-up has ended
 - `page_maps`      where the pages of source files lie, recorded when they are indexed
+- `maps_folder`    what fetches learned about pages, kept across restarts
 """
 
 from gnomon.shadow.fetch.costs import FetchReads, FetchStats
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.limits import Bounds
+from gnomon.shadow.fetch.maps_folder import MapsFolder
 from gnomon.shadow.fetch.page_maps import (
     PAGE_MAPS_FOLDER,
     check_format,
@@ -35,6 +37,7 @@ __all__ = [
     "FetchStats",
     "Fetcher",
     "Found",
+    "MapsFolder",
     "Query",
     "Rows",
     "answer_table",

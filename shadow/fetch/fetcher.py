@@ -19,6 +19,7 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values
 from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
+from gnomon.shadow.fetch.maps_folder import MapsFolder
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.fetch.partition_columns import PartitionColumns
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
@@ -63,7 +64,8 @@ class Part(NamedTuple):
 class Fetcher:
     """Reads rows of one source. One cache, bounded by bytes, keeps parsed file metadata, and another, of `page_bytes`,
     unpacked pages. Each fetch opens the files, so that a changed one is noticed. Recorded page maps are read from
-    `index`, and not used without it. `action` is the advice where a file changed since it was indexed."""
+    `index`, and not used without it. `action` is the advice where a file changed since it was indexed. What fetches
+    learn about pages is kept in `maps`."""
 
     def __init__(
         self,
@@ -73,16 +75,17 @@ class Fetcher:
         index: Storage | None = None,
         page_bytes: int = 0,
         action: Action = Action.BUILD_AGAIN,
+        maps: MapsFolder | None = None,
     ) -> None:
         self._storage = storage
         self._action = action
         self._spec = spec
         self._index = index
         self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
-        self._pages: ByteCache[Sized] | None = None
         self._partition_columns = PartitionColumns(spec)
-        if page_bytes and FORMATS[spec.format].page_maps is not None:
-            self._pages = ByteCache(page_bytes)
+        mapped = FORMATS[spec.format].page_maps is not None
+        self._pages: ByteCache[Sized] | None = ByteCache(page_bytes) if page_bytes and mapped else None
+        self._maps = maps if mapped else None
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
@@ -292,6 +295,8 @@ class Fetcher:
             if source.digest != file.digest:
                 raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
             yield source
+            if self._maps is not None:
+                self._maps.fetched(cast(MappedFile, source))
 
     def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
         """Begin to read the metadata of a remote file, until `end`. Returns None where it is cached or already begun.
@@ -313,8 +318,12 @@ class Fetcher:
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, read concurrently with its recorded page maps, if any."""
         found = self._with_maps(file, reader, stats, trace)
+        key = _key(file, reader.ctime_ns)
+        mapped = cast(MappedFile, found)
         if self._pages is not None:
-            cast(MappedFile, found).keep_in(CacheShare(self._pages, _key(file, reader.ctime_ns)))
+            mapped.keep_in(CacheShare(self._pages, key))
+        if self._maps is not None:
+            self._maps.opened((self._storage.root, *key), mapped)
         return found
 
     def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:

@@ -8,6 +8,7 @@
 - `page_header`     page headers, and the checks of a page
 - `page_map`        the place of each page of a chunk: from the page index, or from page headers
 - `page_map_codec`  page maps as bytes, to be recorded in an index
+- `learned_maps`    what fetches learned about pages, as bytes
 - `read_plan`       the reads of a fetch, for each column and row group
 - `page_reads`      reads of whole pages or row groups, which pyarrow decodes
 - `page_decode`     single rows of a page, decoded without the rest of it

@@ -9,7 +9,7 @@ whether it needs the dictionary. Then come columns over all pages in order: offs
 needs the dictionary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from isal import isal_zlib
@@ -96,6 +96,9 @@ class RecordedMaps:
 
     def __contains__(self, key: Key) -> bool:
         return key in self._chunks
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._chunks)
 
     def map_of(self, key: Key, rows: int) -> PageMap | None:
         """The page map of a chunk of `rows` rows; None where only the levels can tell its rows apart."""

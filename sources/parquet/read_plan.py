@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gnomon.base import kernel
 from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack
+from gnomon.sources.parquet.learned_maps import decode_learned, encode_learned
 from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, PageCaches, RowRead, ValueMaps
 from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
@@ -38,6 +40,7 @@ class ReadPlanner:
         self._size = size
         self._held = held
         self._recorded = recorded
+        self._learned: RecordedMaps | None = None  # by fetches of an earlier process
         self._slack = legacy_slack(footer)
         self._compressed_throughout = denies_compression(footer)
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
@@ -49,7 +52,7 @@ class ReadPlanner:
 
     @property
     def cache_bytes(self) -> int:
-        recorded = self._recorded.cache_bytes if self._recorded else 0
+        recorded = sum(maps.cache_bytes for maps in (self._recorded, self._learned) if maps)
         learned = self._caches.dictionaries.cache_bytes + self._caches.maps.cache_bytes
         return self._map_bytes + len(self._held[1]) + recorded + learned
 
@@ -149,7 +152,7 @@ class ReadPlanner:
                 continue
             for place, leaf in zip(places, column.leaves, strict=True):
                 key = (place.row_group, leaf.ordinal)
-                if key not in self._maps and not (self._recorded and self._use_recorded(key, place)):
+                if key not in self._maps and not self._use_recorded(key, place):
                     missing[key] = place
         if not missing:
             return
@@ -158,17 +161,40 @@ class ReadPlanner:
             self._keep(key, pages)
 
     def _use_recorded(self, key: tuple[int, int], place: ChunkPlace) -> bool:
-        """Use the chunk's recorded page map; False if there is none."""
-        found = self._recorded is not None and key in self._recorded
-        if self._recorded is not None and found:
-            self._keep(key, self._recorded.map_of(key, place.rows))
-        return found
+        """Use the chunk's recorded or learned page map; False if there is none."""
+        for maps in (self._recorded, self._learned):
+            if maps is not None and key in maps:
+                self._keep(key, maps.map_of(key, place.rows))
+                return True
+        return False
 
     def _keep(self, key: tuple[int, int], pages: PageMap | None) -> None:
         with self._lock:
             if key not in self._maps:
                 self._maps[key] = pages
                 self._map_bytes += pages.cache_bytes if pages else MAP_BYTES
+
+    @property
+    def learned(self) -> int:
+        """The number of page maps and value maps. It only grows."""
+        return len(self._maps) + self._caches.maps.count
+
+    def export_learned(self, digest: str) -> bytes:
+        """The maps that are known now, for `learn`."""
+        groups, before = self._footer.row_groups, self._learned
+        with self._lock:
+            pages = dict(self._maps)
+        if before is not None:
+            pages = {key: before.map_of(key, groups[key[0]].rows) for key in before} | pages
+        return encode_learned(pages, self._caches.maps.all(), digest)
+
+    def learn(self, data: bytes, digest: str) -> None:
+        """Use maps that `export_learned` gave for the same file. DamagedMaps for anything else."""
+        pages, maps = decode_learned(data, digest)
+        self._learned = pages
+        if kernel.COMPILED:  # pyarrow is faster than maps with loops in Python
+            for key, each in maps.items():
+                self._caches.maps.learn(key, each)
 
     def export(self, reader: RangeReader, path: str, digest: str) -> bytes:
         """The page maps of all chunks that can be read, for `RecordedMaps`."""

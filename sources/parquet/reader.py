@@ -210,6 +210,16 @@ class ParquetFile:
         """The page maps of the whole file, for `open_parquet`. `--page-maps` records them."""
         return self._planner.export(reader, reader.name, self._digest)
 
+    @property
+    def learned(self) -> int:
+        return self._planner.learned
+
+    def export_learned(self) -> bytes:
+        return self._planner.export_learned(self._digest)
+
+    def learn(self, data: bytes) -> None:
+        self._planner.learn(data, self._digest)
+
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether recorded page maps equal those of the file. `DamagedMaps` if they belong to another file."""
         recorded, found = decode_maps(maps, self._digest), decode_maps(self.export_maps(reader), self._digest)

@@ -20,14 +20,18 @@ from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
 from gnomon.sources.parquet.page_decode.part_reads import PageCaches
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
 from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
+from gnomon.sources.parquet.page_decode.value_map import MappedPage, Stored, restored
 from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
 
 __all__ = [
     "DictionaryCache",
     "LeafRead",
+    "MappedPage",
     "NeedsPyarrow",
     "PageCaches",
     "RowAssembler",
     "RowRead",
+    "Stored",
     "ValueMaps",
+    "restored",
 ]

@@ -7,7 +7,6 @@ from gnomon.sources.parquet.page_decode.dictionary import Dictionary
 from gnomon.sources.parquet.page_decode.part_reads import PageCaches, PartReads
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
 from gnomon.sources.parquet.page_decode.value_map import ValueMap
-from gnomon.sources.parquet.page_decode.value_maps import DICTIONARY_PAGE
 from gnomon.sources.parquet.page_header import check_page
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.schema import Leaf
@@ -30,7 +29,7 @@ class DictionaryRead:
             self._whole = caches.pages.get((leaf.ordinal, span))
         self._map: ValueMap | None = None
         if self._whole is None:
-            found = caches.maps.get((*self._key, DICTIONARY_PAGE))
+            found = caches.maps.get((*self._key, *self._span))
             self._map = found if isinstance(found, ValueMap) else None
         self._reads_all = False
         self._parts: PartReads | None = None
@@ -81,7 +80,7 @@ class DictionaryRead:
         made = Dictionary(page, header, self._place, self._span[0], self._leaf)
         found = made.value_map()
         if found is not None and found.saves_reads:
-            self._caches.maps.learn((*self._key, DICTIONARY_PAGE), found)
+            self._caches.maps.learn((*self._key, *self._span), found)
             if header.uncompressed > KEPT_WHOLE:
                 if self._caches.pages is not None:
                     self._caches.pages.put((self._leaf.ordinal, self._span), made)

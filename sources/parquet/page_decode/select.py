@@ -34,11 +34,10 @@ class _Parts(NamedTuple):
 
 
 class _SelectedPage(NamedTuple):
-    """A page with wanted rows: its number in the chunk, its place, its number of rows, and the wanted rows counted from
-    its first. It is decompressed already where it is cached; else, where it is mapped, only parts of it are read.
-    `dictionary`: whether it may need the dictionary."""
+    """A page with wanted rows: its place, its number of rows, and the wanted rows counted from its first. It is
+    decompressed already where it is cached; else, where it is mapped, only parts of it are read. `dictionary`: whether
+    it may need the dictionary."""
 
-    number: int
     range: Range
     in_all: int
     rows: list[int]
@@ -83,18 +82,18 @@ class LeafRead:
         span = (int(pages.offsets[number]), int(pages.lengths[number]))
         in_all = int(pages.first_rows[number + 1] - pages.first_rows[number])
         kept = self._caches.pages.get((self._leaf.ordinal, span)) if self._caches.pages else None
-        parts = None if kept is not None else self._parts_of(number, span, rows)
+        parts = None if kept is not None else self._parts_of(span, rows)
         if kept is not None:
             dictionary = kept.needs_dictionary
         elif parts is not None:
             dictionary = isinstance(parts.map, IndexMap) and bool(parts.values)
         else:
             dictionary = pages.needs_dictionary is None or bool(pages.needs_dictionary[number])
-        return _SelectedPage(number, span, in_all, rows, kept, parts, dictionary)
+        return _SelectedPage(span, in_all, rows, kept, parts, dictionary)
 
-    def _parts_of(self, number: int, span: Range, rows: list[int]) -> _Parts | None:
+    def _parts_of(self, span: Range, rows: list[int]) -> _Parts | None:
         """The parts of a page to read instead of it; None where it has no map, or they are most of it."""
-        found = self._caches.maps.get((*self._key, number))
+        found = self._caches.maps.get((*self._key, *span))
         if not isinstance(found, ValueMap | IndexMap):
             return None
         flags, values = found.wanted(rows)
@@ -175,7 +174,7 @@ class LeafRead:
         if self._caches.pages is not None:
             self._caches.pages.put((self._leaf.ordinal, wanted.range), page)
         if page.map is not None and page.map.saves_reads:
-            self._caches.maps.learn((*self._key, wanted.number), page.map)
+            self._caches.maps.learn((*self._key, *wanted.range), page.map)
         return found
 
     def _rows_of(self, page: DecompressedPage, rows: list[int]) -> Found:

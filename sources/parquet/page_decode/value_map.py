@@ -23,6 +23,7 @@ OBJECT_BYTES = 600  # memory of a map besides its numbers
 LEAST_MAPPED = FRAGMENT  # content bytes: a page of one fragment is read whole
 LONGEST_LEVELS = 4096  # bytes of levels that a map keeps
 LONGEST_INDICES = 4096  # bytes of a page's indices that a map keeps, so that they are not read
+VALUES, INDICES = 0, 1  # kinds of map
 INDEX_STEP = 4096  # content bytes of a page of indices that is not compressed, read as one
 
 
@@ -93,6 +94,13 @@ def pieces_of(page: bytes, body: int | None, size: int, starts: bytes | None, st
     return Pieces(body, size, step if starts is None else FRAGMENT, bounds, checks)
 
 
+class Stored(NamedTuple):
+    """A map as numbers and bytes. `numbers`: the kind of map, then what its constructor takes."""
+
+    numbers: tuple[int, ...]
+    parts: tuple[bytes | None, ...]
+
+
 class MappedPage(ABC):
     """Which values of a page its rows have, and in which parts of the page they lie. Positions are bytes of the page's
     unpacked content. Safe to share between threads."""
@@ -148,6 +156,17 @@ class MappedPage(ABC):
     def _bounds(self, value: int) -> tuple[int, int]:
         """`(begin, end)` of content that holds a value."""
 
+    @abstractmethod
+    def stored(self) -> Stored:
+        """The map, for `restored`."""
+
+    def _stored(self, kind: int, numbers: tuple[int, int, int], marks: bytes, kept: bytes | None) -> Stored:
+        body, size, unit, starts, checks = self.pieces or (-1, 0, 0, b"", b"")
+        return Stored(
+            (kind, self.count, *numbers, body, size, unit),
+            (bytes(starts), bytes(checks), self.levels, marks, kept),
+        )
+
 
 class ValueMap(MappedPage):
     """The map of a page of PLAIN values."""
@@ -189,6 +208,10 @@ class ValueMap(MappedPage):
         after = bisect_right(self._firsts, value)
         end = self._positions[after] if self._firsts[after] == value + 1 else FRAGMENT * after
         return self._positions[after - 1], min(end, self._size)
+
+    def stored(self) -> Stored:
+        marks = _interleaved(self._firsts, self._positions)
+        return self._stored(VALUES, (self._lead, self._size, self._width), marks, None)
 
     def plain(self, content: bytes | memoryview, begin: int, values: Sequence[int]) -> list[bytes | memoryview]:
         """These values in their PLAIN encoding, from content that begins at `begin`."""
@@ -244,6 +267,10 @@ class IndexMap(MappedPage):
             end = next_piece
         return self._positions[after - 1], end
 
+    def stored(self) -> Stored:
+        marks = _interleaved(self._firsts, self._positions, self._stops)
+        return self._stored(INDICES, (0, 0, self._width), marks, self.kept)
+
     def kept_indices(self, values: Sequence[int], limit: int) -> list[int]:
         """The indices with these numbers, each less than `limit`, of a map that keeps them all."""
         if self.kept is None or not self.has(values):
@@ -271,3 +298,23 @@ class IndexMap(MappedPage):
                 raise ValueError(f"index {index} where there are {limit}")
             found.append(index)
         return found
+
+
+def restored(stored: Stored) -> MappedPage:
+    """The map that gave `stored`."""
+    kind, count, lead, all_bytes, width, body, size, unit = stored.numbers
+    starts, checks, levels, marks, kept = stored.parts
+    pieces = None
+    if body >= 0:
+        pieces = Pieces(body, size, unit, array("i", starts or b""), array("I", checks or b""))
+    if kind == VALUES:
+        return ValueMap(pieces, levels, count, lead, all_bytes, width, marks or b"")
+    return IndexMap(pieces, levels, count, width, marks or b"", kept)
+
+
+def _interleaved(*columns: "array[int]") -> bytes:
+    """Numbers in the order first of each column, second of each, and so on."""
+    together = array("i", bytes(4 * len(columns) * len(columns[0])))
+    for place, column in enumerate(columns):
+        together[place :: len(columns)] = column
+    return together.tobytes()

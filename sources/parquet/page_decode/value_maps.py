@@ -4,8 +4,7 @@ import threading
 
 from gnomon.sources.parquet.page_decode.value_map import MappedPage
 
-Key = tuple[int, int, int]  # row group, leaf, page
-DICTIONARY_PAGE = -1  # in place of the number of a data page
+Key = tuple[int, int, int, int]  # row group, leaf, offset and length of the page
 LIMIT = 4 << 20  # bytes
 
 
@@ -16,6 +15,15 @@ class ValueMaps:
         self.cache_bytes = 0
         self._maps: dict[Key, MappedPage] = {}
         self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        return len(self._maps)
+
+    def all(self) -> dict[Key, MappedPage]:
+        """The maps there are now."""
+        with self._lock:
+            return dict(self._maps)
 
     def get(self, key: Key) -> MappedPage | None:
         return self._maps.get(key)

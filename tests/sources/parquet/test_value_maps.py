@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
-from gnomon.sources import DamagedSource, open_source
+from gnomon.sources import DamagedSource, open_mapped, open_source
 from tests.loops import use
 from tests.profiles import examples
 from tests.sources.by_ordinal import names_of
@@ -233,19 +233,25 @@ def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_g
 def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     entry: dict[str, str], loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All pages that can have a map get one, however small they are; also if no indices are kept."""
+    """All pages that can have a map get one, however small; also if no indices are kept, and after a restart."""
     without_whole_dictionaries(monkeypatch)
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_map.LEAST_MAPPED", 0)
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.part_reads.MOST_OF_A_PAGE", 2)
     reader = reader_of(entry)
-    sources = [open_source(reader, "parquet") for _ in range(2)]
+    sources = [open_mapped(reader, "parquet") for _ in range(2)]
     names = names_of(sources[0])
     tried = 40 if loops.RecordKeys is not None else 10
     rows = random.Random(1).sample(range(sources[0].rows), min(sources[0].rows, examples(tried)))
-    for row in rows:
-        once = sources[0].fetch(reader, [(row, 0)], names)
+    wanted = {row: sources[0].fetch(reader, [(row, 0)], names) for row in rows}
+    for row, once in wanted.items():
         for source, longest in zip(sources, (4096, 0), strict=True):
             monkeypatch.setattr("gnomon.sources.parquet.page_decode.page.LONGEST_INDICES", longest)
             for _ in range(2):
                 again = source.fetch(reader, [(row, 0)], names)
                 assert again.equals(once) or str(again) == str(once)  # NaN is no equal of itself
+    for source in sources:
+        later = open_mapped(reader, "parquet")
+        later.learn(source.export_learned())
+        for row, once in wanted.items():
+            again = later.fetch(reader, [(row, 0)], names)
+            assert again.equals(once) or str(again) == str(once)
