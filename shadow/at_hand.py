@@ -50,11 +50,10 @@ class AtHand:
         files = [found for folder in folders for found in view.index_files.get((folder, bucket), ())]
         if len(files) > MOST_FILTERS:
             return False
-        asked, hash_ = type(stats.index)(), xxhash64(key.stored, spec.key_types)
-        answers = filters.kept_answers([found.file for found in files], hash_, asked)
-        if answers.count(False) < len(answers):
+        if not filters.all_kept_deny(
+            [found.file for found in files], xxhash64(key.stored, spec.key_types), stats.index
+        ):
             return False
-        stats.index.add(asked)
         stats.snapshot = view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - start) // 1000
         return True

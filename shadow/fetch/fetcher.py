@@ -42,7 +42,7 @@ from gnomon.shadow.storage import (
     in_order,
     is_local,
     join,
-    learn,
+    note_file_system,
     status_in_memory,
     step_of,
 )
@@ -232,7 +232,7 @@ class Fetcher:
         try:
             with self._storage.open(file.path) as found:
                 if not found.is_remote:
-                    learn(found.name)
+                    note_file_system(found.name)
                 return not difference(file, found) and found.ctime_ns == ctime_ns
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return False

@@ -90,6 +90,18 @@ class BloomFilters:
             filter_.may_contain(hash_, stats) if filter_ is not None and filter_.is_whole else None for filter_ in kept
         ]
 
+    def all_kept_deny(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> bool:
+        """Whether the filters of all these index files are in memory and deny the key with this hash. Nothing is read.
+        Only then do the filters count as used: else the caller asks them again."""
+        paths = [entry.filter.path if entry.filter is not None else None for entry in entries]
+        kept, asked = [self._open.peek(path) for path in paths], LookupStats()
+        for filter_ in kept:
+            if filter_ is None or not filter_.is_whole or filter_.may_contain(hash_, asked):
+                return False
+        self._open.get_kept(paths)
+        stats.add(asked)
+        return True
+
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
         """Record that a search of an index file found none of its keys."""
         if len(self._in_vain) >= MOST_ASKED_IN_VAIN:

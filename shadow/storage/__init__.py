@@ -30,7 +30,7 @@ from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of
 from gnomon.shadow.storage.deadlines import awaited, check, within
 from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
 from gnomon.shadow.storage.local import LocalStorage
-from gnomon.shadow.storage.local_status import learn, status_in_memory
+from gnomon.shadow.storage.local_status import note_file_system, status_in_memory
 from gnomon.shadow.storage.locations import (
     Place,
     as_location,
@@ -81,7 +81,7 @@ __all__ = [
     "is_in_doubt",
     "is_local",
     "join",
-    "learn",
+    "note_file_system",
     "probe",
     "source_storage",
     "split",

@@ -36,13 +36,13 @@ def _system() -> Any:
 
 
 class LocalStatus:
-    """Looks at files of file systems that it was told of by `learn`. Safe to share between threads."""
+    """Looks at files of file systems that it was told of by `note_file_system`. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._system = _system()
         self._devices: dict[int, bool] = {}  # whether the file system of a device is local
 
-    def learn(self, path: str) -> None:
+    def note_file_system(self, path: str) -> None:
         """Note what file system a file is on. This may wait, and raises OSError."""
         device = os.stat(path).st_dev
         if self._system is None or device in self._devices:
@@ -78,4 +78,4 @@ class LocalStatus:
 
 
 _shared = LocalStatus()
-learn, status_in_memory = _shared.learn, _shared.of
+note_file_system, status_in_memory = _shared.note_file_system, _shared.of

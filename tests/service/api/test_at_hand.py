@@ -16,7 +16,7 @@ from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import fetcher
-from gnomon.shadow.storage import LocalStorage, learn, status_in_memory
+from gnomon.shadow.storage import LocalStorage, note_file_system, status_in_memory
 from tests.service.lake import TWICE, Client, make_crawl
 from tests.service.logs.test_access_log import logged
 from tests.service.metrics.test_exposition import samples
@@ -49,7 +49,7 @@ COUNTED = (
 @pytest.fixture
 def client(own: Client, tmp_path: Path) -> Client:
     """A service that has answered before, on a disk whose files need no wait."""
-    learn(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet"))
+    note_file_system(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet"))
     if status_in_memory(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet")) is None:
         pytest.skip("this system cannot tell the status of a file without a wait")
     for target, headers in ASKED * 3:

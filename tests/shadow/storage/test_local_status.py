@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.shadow.storage import learn, status_in_memory
 from gnomon.shadow.storage import local_status as module
+from gnomon.shadow.storage import note_file_system, status_in_memory
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "file"
     file.write_bytes(b"four")
-    learn(str(file))
+    note_file_system(str(file))
     if status_in_memory(str(file)) is None:
         pytest.skip("this system cannot tell the status of a file without a wait")
     return file
@@ -53,21 +53,21 @@ def test_no_status_is_told_on_a_file_system_that_is_not_known_to_be_local(
     fresh = module.LocalStatus()
     assert fresh.of(str(file)) is None, "nobody looked where it lies"
     monkeypatch.setattr(module, "LOCAL", frozenset())  # as NFS, CIFS and FUSE are none
-    fresh.learn(str(file))
+    fresh.note_file_system(str(file))
     assert fresh.of(str(file)) is None
 
 
 def test_a_system_without_the_calls_tells_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_system", lambda: None)
     without = module.LocalStatus()
-    without.learn(str(file))
+    without.note_file_system(str(file))
     assert without.of(str(file)) is None
 
 
 def test_looks_leave_no_descriptor_open(file: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        learn(str(file))
+        note_file_system(str(file))
         status_in_memory(str(file))
         status_in_memory(str(file.parent))
     assert len(os.listdir("/proc/self/fd")) == before
