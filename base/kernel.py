@@ -8,8 +8,12 @@ docs/internals/kernel.md has the trial that led to Cython."""
 
 import importlib
 import os
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.resources import as_file, files
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
+from zipimport import zipimporter
 
 from gnomon.base import hashes_python, kernel_python, records_python
 from gnomon.base.hashes_python import murmur3, murmur3_texts, xxh64_texts
@@ -56,12 +60,28 @@ TWINS = {
 
 def _compiled() -> list[ModuleType]:
     """The compiled modules; none unless all are there, and of this version of Gnomon."""
+    load = _from_archive if isinstance(globals().get("__loader__"), zipimporter) else importlib.import_module
     try:
-        found = {name: importlib.import_module(name) for name in TWINS}
-    except ImportError:
+        found = {name: load(name) for name in TWINS}
+    except (ImportError, OSError):
         return []
     right = all(getattr(found[name], "VERSION", None) == twin.VERSION for name, twin in TWINS.items())
     return list(found.values()) if right else []
+
+
+def _from_archive(name: str) -> ModuleType:
+    """A compiled module of a zip archive, which executors get from `gnomon.ship`. Python imports none from there: the
+    system loads it from a temporary file, and keeps it when the file is gone."""
+    package, _, stem = name.rpartition(".")
+    for suffix in EXTENSION_SUFFIXES:
+        entry = files(package) / f"{stem}{suffix}"
+        if entry.is_file():
+            with as_file(entry) as path:
+                loader = ExtensionFileLoader(name, str(path))
+                module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+                loader.exec_module(module)
+                return module
+    raise ImportError(f"the archive has no {stem} for this Python")
 
 
 _switched_off = os.environ.get(VARIABLE) == "python"

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -74,7 +75,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
         path = f"{name}/{entry.name}"
         if entry.is_dir():
             yield from _modules(entry, path)
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith((".py", *EXTENSION_SUFFIXES)):
             yield path, entry.read_bytes()
 
 
