@@ -33,7 +33,9 @@ class AtHand:
         if "covered" not in view.__dict__:
             return False
         files = view.covered
-        return all(path in files and fetcher.is_surely_unchanged(files[path], ctime) for path, ctime in opened.items())
+        return all(
+            path in files and fetcher.files.is_surely_unchanged(files[path], ctime) for path, ctime in opened.items()
+        )
 
     def denies(self, key: Wanted, stats: FetchStats) -> bool:
         """Whether the Bloom filters in memory deny the key in all index files that may hold it: then no covered row has

@@ -96,7 +96,7 @@ class State:
         if file is None:
             return False
         try:
-            self.fetcher.check_file(file)
+            self.fetcher.files.check_file(file)
         except SourceError:
             return False
         return True
@@ -128,7 +128,7 @@ class State:
             if not wanted:
                 return
             try:
-                schema = fetcher.metadata(file).schema
+                schema = fetcher.files.metadata(file).schema
             except SourceError as error:
                 failed = error
                 continue

@@ -144,7 +144,7 @@ class Index:
         files, fetcher = state.view.covered, state.fetcher
         if fetcher is None:
             return not opened
-        return all(path in files and fetcher.is_unchanged(files[path], ctime) for path, ctime in opened.items())
+        return all(path in files and fetcher.files.is_unchanged(files[path], ctime) for path, ctime in opened.items())
 
     def coverage(self) -> Diff:
         """List the source and compare it with the snapshot. For a catalog table, this lists the folders that the last
@@ -156,7 +156,7 @@ class Index:
         """The hits, misses and bytes of each cache in memory."""
         counts = self._lookup.cache_counts
         fetcher = self._current.state.fetcher
-        return counts if fetcher is None else {**counts, **fetcher.cache_counts}
+        return counts if fetcher is None else {**counts, **fetcher.files.cache_counts}
 
     def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
         """Raise UsageError or KeyTypeError for an invalid query; nothing is read.
@@ -320,7 +320,7 @@ class Index:
         options = LookupOptions(query.bound, query.each, stats.trace, opens)
         hits = self._lookup.find(view, wanted, where, stats.index, options)
         if state.fetcher is not None:
-            state.fetcher.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
+            state.fetcher.files.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
         stats.snapshot = view.snapshot.number
         stats.lookup_us += (time.perf_counter_ns() - start) // 1000
         return Found(view, wanted, hits)
@@ -368,7 +368,7 @@ class Index:
     def check_file(self, path: str) -> None:
         """SourceError unless a source file is still the one that was indexed."""
         state = self._current.state
-        state.required_fetcher().check_file(state.covered(path))
+        state.required_fetcher().files.check_file(state.covered(path))
 
     def row_bytes(self, path: str) -> int:
         """Mean bytes of a row of a source file."""

@@ -2,6 +2,7 @@
 
 - `costs`          what an answer costs
 - `fetcher`        reads the rows of pointers and checks them
+- `source_files`   opens source files while they are as they were indexed
 - `results`        the rows of keys, with what they cost
 - `result_tables`  the same in Arrow
 - `row_batches`    rows grouped by source file

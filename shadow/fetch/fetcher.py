@@ -5,7 +5,7 @@ A partition column has the folder's value, as text (in a catalog table: in its t
 of that name, as in Spark. A column that a file does not have is null in its rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -17,37 +17,25 @@ from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values
-from gnomon.shadow.errors import OF_ONE_FILE, FileChanged, StalePointer
+from gnomon.shadow.errors import OF_ONE_FILE, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.fetch.maps_folder import MapsFolder
-from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.fetch.partition_columns import PartitionColumns
 from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
+from gnomon.shadow.fetch.source_files import SourceFiles
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (
-    Begun,
-    ByteCache,
-    CacheCounts,
-    CacheShare,
-    EarlyCache,
-    OpenFile,
     Readable,
-    ReadStats,
-    Sized,
     Storage,
     Trace,
     TracedReader,
     deadlines,
-    difference,
     in_order,
-    is_local,
     join,
-    note_file_system,
-    status_in_memory,
     step_of,
 )
 from gnomon.shadow.values import python_values
-from gnomon.sources import FORMATS, DamagedMaps, MappedFile, Numbers, Pointer, SourceFile, open_mapped, open_source
+from gnomon.sources import FORMATS, MappedFile, Numbers, Pointer
 
 
 class Part(NamedTuple):
@@ -62,10 +50,7 @@ class Part(NamedTuple):
 
 
 class Fetcher:
-    """Reads rows of one source. One cache, bounded by bytes, keeps parsed file metadata, and another, of `page_bytes`,
-    unpacked pages. Each fetch opens the files, so that a changed one is noticed. Recorded page maps are read from
-    `index`, and not used without it. `action` is the advice where a file changed since it was indexed. What fetches
-    learn about pages is kept in `maps`."""
+    """Reads rows of one source. The arguments are those of `SourceFiles`, which opens the files."""
 
     def __init__(
         self,
@@ -77,26 +62,10 @@ class Fetcher:
         action: Action = Action.BUILD_AGAIN,
         maps: MapsFolder | None = None,
     ) -> None:
+        self.files = SourceFiles(storage, spec, cache_bytes, index, page_bytes, action, maps)
         self._storage = storage
-        self._action = action
         self._spec = spec
-        self._index = index
-        self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
         self._partition_columns = PartitionColumns(spec)
-        mapped = FORMATS[spec.format].page_maps is not None
-        self._pages: ByteCache[Sized] | None = ByteCache(page_bytes) if page_bytes and mapped else None
-        self._maps = maps if mapped else None
-
-    @property
-    def cache_counts(self) -> dict[str, CacheCounts]:
-        """The counts of the caches of file metadata and, for formats with pages, of pages."""
-        pages = {} if self._pages is None else {"source_pages": self._pages.counts}
-        return {"source_files": self._sources.counts, **pages}
-
-    def leave_to_pages(self, limit: int) -> None:
-        """Set the most bytes of pages and metadata together. Pages get the bytes that metadata leaves free."""
-        if self._pages is not None:
-            self._pages.resize(max(0, limit - self._sources.cache_bytes))
 
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
@@ -188,8 +157,7 @@ class Fetcher:
         reads = stats.reads
         with ExitStack() as stack:
             with step_of(trace, "source_file", file.path, stats) as step:
-                reader = stack.enter_context(self._open(file, stats))
-                source = stack.enter_context(self._source(file, reader, stats, trace))
+                reader, source = stack.enter_context(self.files.opened(file, stats, trace))
                 stats.opened[file.path] = reader.ctime_ns
                 step.say(rows=len(pointers))
             there = set(source.schema.names) - set(self._spec.partitions)
@@ -205,7 +173,7 @@ class Fetcher:
                 traced.end(len(pointers))
             if stats.reads == reads:  # nothing was read that could have shown a change
                 if reader.is_remote:
-                    self._look(file)
+                    self.files.look(file)
                 else:
                     reader.read_ranges([])  # of a local file checks its size and times again
         with step_of(trace, "key_check", file.path) as step:
@@ -215,135 +183,15 @@ class Fetcher:
 
     def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:
         """The units in which rows at these offsets are read: `SourceFile.units`."""
-        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+        with self.files.opened(file, stats) as (_, source):
             return source.units(offsets)
-
-    def check_file(self, file: SourceFileEntry) -> None:
-        """Raise SourceError unless a file is still the one that was indexed and its metadata can be read."""
-        stats = FetchReads()
-        with self._open(file, stats) as reader:
-            self._look(file)
-            with self._source(file, reader, stats):
-                pass
-
-    def is_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
-        """Whether a file is there, as it was indexed and as it was when it had this ctime. One call of the store, which
-        may raise StorageError."""
-        try:
-            with self._storage.open(file.path) as found:
-                if not found.is_remote:
-                    note_file_system(found.name)
-                return not difference(file, found) and found.ctime_ns == ctime_ns
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return False
-
-    def is_surely_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
-        """`is_unchanged` from the memory of the system, without a wait; False also where that does not tell."""
-        where = join(self._storage.root, file.path)
-        found = status_in_memory(where) if is_local(where) else None
-        return found is not None and not difference(file, found) and found.ctime_ns == ctime_ns
-
-    def metadata(self, file: SourceFileEntry) -> SourceFile:
-        """The metadata of a source file."""
-        stats = FetchReads()
-        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
-            return source
-
-    def has_maps(self, file: SourceFileEntry, maps: bytes) -> bool:
-        """Whether recorded page maps of a source file equal its current ones."""
-        with self._open(file, FetchReads()) as reader:
-            found = open_mapped(reader, self._spec.format, self._spec.read_options)
-            if found.digest != file.digest:
-                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
-            return found.has_maps(reader, maps)
 
     def scan(self, file: SourceFileEntry, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows of a source file: the requested columns that it has, then offset, sub-offset and size."""
         stats = FetchReads()
-        with self._open(file, stats) as reader, self._source(file, reader, stats) as source:
+        with self.files.opened(file, stats) as (reader, source):
             there = set(source.schema.names) - set(self._spec.partitions)
             yield from source.scan(reader, [name for name in columns if name in there])
-
-    @contextmanager
-    def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
-        """Open a source file that is still the indexed one. StalePointer, here or at a later read, where it is not."""
-        where = join(self._storage.root, file.path)
-        try:
-            with self._storage.open(file.path, stats, file.info) as reader:
-                yield reader
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise StalePointer("the file is gone since it was indexed", where, action=self._action) from None
-        except FileChanged as error:
-            raise StalePointer(
-                f"the file changed since it was indexed ({error.how})", where, action=self._action
-            ) from None
-
-    def _look(self, file: SourceFileEntry) -> None:
-        """Check a file on the store. FileChanged or FileNotFoundError where it is not the one that was indexed."""
-        with self._storage.open(file.path) as found:
-            if how := difference(file, found):
-                raise FileChanged(found.name, how, found.size)
-
-    @contextmanager
-    def _source(
-        self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
-    ) -> Iterator[SourceFile]:
-        """The file with its metadata. Metadata with another digest mean another file: a program can set size and
-        time."""
-        key = _key(file, reader.ctime_ns)
-        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
-            if source.digest != file.digest:
-                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
-            yield source
-            if self._maps is not None:
-                self._maps.fetched(cast(MappedFile, source))
-
-    def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
-        """Begin to read the metadata of a remote file, until `end`. Returns None where it is cached or already begun.
-        Errors appear when rows of the file are read."""
-
-        def opened() -> SourceFile:
-            with (
-                step_of(trace, "source_ahead", file.path, stats),
-                self._storage.open(file.path, stats, file.info) as reader,
-            ):
-                return self._opened(file, reader, stats, trace)
-
-        return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
-
-    def end(self, file: SourceFileEntry) -> None:
-        """End a read that `begin` began: the caller no longer needs the file's metadata."""
-        self._sources.end(_key(file))
-
-    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
-        """The file's metadata, read concurrently with its recorded page maps, if any."""
-        found = self._with_maps(file, reader, stats, trace)
-        key = _key(file, reader.ctime_ns)
-        mapped = cast(MappedFile, found)
-        if self._pages is not None:
-            mapped.keep_in(CacheShare(self._pages, key))
-        if self._maps is not None:
-            self._maps.opened((self._storage.root, *key), mapped)
-        return found
-
-    def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
-        index, entry, options = self._index, file.page_maps, self._spec.read_options
-        if index is None or entry is None:
-            return open_source(reader, self._spec.format, options)
-
-        def read() -> bytes:
-            with step_of(trace, "page_map", entry.path, stats.page_maps) as step:
-                step.offset = entry.offset
-                return read_page_maps(index, entry, stats.page_maps)
-
-        maps = Begun(read)
-        try:
-            return open_mapped(reader, self._spec.format, options, maps)
-        except DamagedMaps as error:
-            found = open_source(reader, self._spec.format, options)
-            if found.digest == file.digest:
-                raise damaged(index, entry, error) from None
-            return found  # another file than the one indexed: the caller reports it
 
     def _check_keys(self, table: pa.Table, pointers: Numbers, keys: Mapping[str, pa.Array], where: str) -> None:
         """Compare the keys of the read rows with the requested keys, column by column."""
@@ -389,12 +237,6 @@ class Fetcher:
             else:
                 arrays.append(pa.nulls(rows))
         return pa.Table.from_arrays(arrays, names=list(columns))
-
-
-def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
-    """The cache key of a file. A local file with another ctime is read again, since a program can set size and
-    modification time."""
-    return (*file.info, file.digest, ctime_ns)
 
 
 def _numbers(pointers: Sequence[Pointer]) -> Numbers:

@@ -34,14 +34,14 @@ class Ahead:
         """Open the source files that the entries of these index files may name, where they are few."""
         for file in _named(spec, files):
             reads = FetchReads()
-            begun = fetcher.begin(file, reads, self._stats.trace)
+            begun = fetcher.files.begin(file, reads, self._stats.trace)
             if begun is not None:
                 self._openings.append(_Opening(fetcher, file, begun, reads))
 
     def end(self) -> None:
         """Count the reads. If steps are recorded, also wait for the unneeded reads, so that the cost is complete."""
         for fetcher, file, begun, reads in self._openings:
-            fetcher.end(file)
+            fetcher.files.end(file)
             if self._stats.trace is not None:
                 begun.settle()
             self._stats.source.add(reads)

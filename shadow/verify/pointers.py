@@ -60,7 +60,7 @@ class ReadBack:
         """Whether a source file can be opened and is the one that was indexed. Compares its number of rows with its
         manifest, and records its columns."""
         try:
-            found = self._fetcher.metadata(file)
+            found = self._fetcher.files.metadata(file)
             rows, schema = found.rows, found.schema
         except FAILURES as error:
             self._report.add(fault_of(error, self._where(file)))

@@ -150,7 +150,7 @@ def _check_page_maps(
         return
     try:
         maps = prove_page_maps(storage, spec.format, entry, file.digest)
-        if source is not None and not source.has_maps(file, maps):
+        if source is not None and not source.files.has_maps(file, maps):
             report.add(
                 Fault(
                     f"{storage.root}/{entry.path}",

@@ -67,7 +67,7 @@ def test_a_file_that_changes_while_its_row_is_taken_out_of_memory_is_noticed(
     index = opened(tmp_path)
     index.fetch(7)
     file = tmp_path / "lake" / "a.parquet"
-    source = type(next(iter(index._current.state.fetcher._sources._values.values())))  # type: ignore[union-attr]
+    source = type(next(iter(index._current.state.fetcher.files._sources._values.values())))  # type: ignore[union-attr]
     fetch = source.fetch
 
     def changing(*args: object) -> object:

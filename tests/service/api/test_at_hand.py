@@ -15,7 +15,7 @@ from gnomon.service.api import at_hand
 from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
-from gnomon.shadow.fetch import fetcher
+from gnomon.shadow.fetch import source_files
 from gnomon.shadow.storage import LocalStorage, note_file_system, status_in_memory
 from tests.service.lake import TWICE, Client, make_crawl
 from tests.service.logs.test_access_log import logged
@@ -148,7 +148,7 @@ def test_a_source_that_hangs_stops_no_other_request(client: Client, monkeypatch:
         assert hang.wait(60)
         return opened(self, *args)
 
-    monkeypatch.setattr(fetcher, "status_in_memory", lambda _: None)
+    monkeypatch.setattr(source_files, "status_in_memory", lambda _: None)
     monkeypatch.setattr(LocalStorage, "open", hangs)
 
     async def both() -> None:

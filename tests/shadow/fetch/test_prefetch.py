@@ -79,7 +79,7 @@ class Far:
         return [row["v"] for row in self.index.fetch(key, ["v"])]
 
     def is_clean(self) -> bool:
-        return not self.fetcher._sources._begun
+        return not self.fetcher.files._sources._begun
 
 
 def test_an_answer_does_not_wait_for_a_file_that_it_does_not_need() -> None:

@@ -1,0 +1,203 @@
+"""The files of a source: opened only while they are as they were indexed, with their metadata kept in memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import FileChanged, StalePointer
+from gnomon.shadow.fetch.costs import FetchReads
+from gnomon.shadow.fetch.maps_folder import MapsFolder
+from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
+from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
+from gnomon.shadow.storage import (
+    Begun,
+    ByteCache,
+    CacheCounts,
+    CacheShare,
+    EarlyCache,
+    OpenFile,
+    Readable,
+    ReadStats,
+    Sized,
+    Storage,
+    Trace,
+    difference,
+    is_local,
+    join,
+    note_file_system,
+    status_in_memory,
+    step_of,
+)
+from gnomon.sources import FORMATS, DamagedMaps, MappedFile, SourceFile, open_mapped, open_source
+
+
+class SourceFiles:
+    """Opens the files of one source. One cache, of `cache_bytes`, keeps parsed file metadata, and another, of
+    `page_bytes`, unpacked pages. A file is opened for each use, so that a changed one is noticed. Recorded page maps
+    are read from `index`, and not used without it. `action` is the advice where a file changed since it was indexed.
+    What fetches learn about pages is kept in `maps`."""
+
+    def __init__(
+        self,
+        storage: Readable,
+        spec: IndexSpec,
+        cache_bytes: int,
+        index: Storage | None = None,
+        page_bytes: int = 0,
+        action: Action = Action.BUILD_AGAIN,
+        maps: MapsFolder | None = None,
+    ) -> None:
+        self._storage = storage
+        self._action = action
+        self._spec = spec
+        self._index = index
+        self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
+        mapped = FORMATS[spec.format].page_maps is not None
+        self._pages: ByteCache[Sized] | None = ByteCache(page_bytes) if page_bytes and mapped else None
+        self._maps = maps if mapped else None
+
+    @property
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """The counts of the caches of file metadata and, for formats with pages, of pages."""
+        pages = {} if self._pages is None else {"source_pages": self._pages.counts}
+        return {"source_files": self._sources.counts, **pages}
+
+    def leave_to_pages(self, limit: int) -> None:
+        """Set the most bytes of pages and metadata together. Pages get the bytes that metadata leaves free."""
+        if self._pages is not None:
+            self._pages.resize(max(0, limit - self._sources.cache_bytes))
+
+    @contextmanager
+    def opened(
+        self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None = None
+    ) -> Iterator[tuple[OpenFile, SourceFile]]:
+        """A reader of a file that is still the indexed one, and its metadata. StalePointer, here or at a later read,
+        where it is not."""
+        with self._open(file, stats) as reader, self._source(file, reader, stats, trace) as source:
+            yield reader, source
+
+    def check_file(self, file: SourceFileEntry) -> None:
+        """Raise SourceError unless a file is still the one that was indexed and its metadata can be read."""
+        stats = FetchReads()
+        with self._open(file, stats) as reader:
+            self.look(file)
+            with self._source(file, reader, stats):
+                pass
+
+    def look(self, file: SourceFileEntry) -> None:
+        """Check a file on the store. FileChanged or FileNotFoundError where it is not the one that was indexed."""
+        with self._storage.open(file.path) as found:
+            if how := difference(file, found):
+                raise FileChanged(found.name, how, found.size)
+
+    def is_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
+        """Whether a file is there, as it was indexed and as it was when it had this ctime. One call of the store, which
+        may raise StorageError."""
+        try:
+            with self._storage.open(file.path) as found:
+                if not found.is_remote:
+                    note_file_system(found.name)
+                return not difference(file, found) and found.ctime_ns == ctime_ns
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+
+    def is_surely_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
+        """`is_unchanged` from the memory of the system, without a wait; False also where that does not tell."""
+        where = join(self._storage.root, file.path)
+        found = status_in_memory(where) if is_local(where) else None
+        return found is not None and not difference(file, found) and found.ctime_ns == ctime_ns
+
+    def metadata(self, file: SourceFileEntry) -> SourceFile:
+        """The metadata of a source file."""
+        with self.opened(file, FetchReads()) as (_, source):
+            return source
+
+    def has_maps(self, file: SourceFileEntry, maps: bytes) -> bool:
+        """Whether recorded page maps of a source file equal its current ones."""
+        with self._open(file, FetchReads()) as reader:
+            found = open_mapped(reader, self._spec.format, self._spec.read_options)
+            if found.digest != file.digest:
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
+            return found.has_maps(reader, maps)
+
+    def begin(self, file: SourceFileEntry, stats: FetchReads, trace: Trace | None) -> Begun[SourceFile] | None:
+        """Begin to read the metadata of a remote file, until `end`. Returns None where it is cached or already begun.
+        Errors appear when rows of the file are read."""
+
+        def opened() -> SourceFile:
+            with (
+                step_of(trace, "source_ahead", file.path, stats),
+                self._storage.open(file.path, stats, file.info) as reader,
+            ):
+                return self._opened(file, reader, stats, trace)
+
+        return self._sources.begin(_key(file), opened) if self._storage.is_remote else None
+
+    def end(self, file: SourceFileEntry) -> None:
+        """End a read that `begin` began: the caller no longer needs the file's metadata."""
+        self._sources.end(_key(file))
+
+    def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
+        """The file's metadata, read concurrently with its recorded page maps, if any."""
+        found = self._with_maps(file, reader, stats, trace)
+        key = _key(file, reader.ctime_ns)
+        mapped = cast(MappedFile, found)
+        if self._pages is not None:
+            mapped.keep_in(CacheShare(self._pages, key))
+        if self._maps is not None:
+            self._maps.opened((self._storage.root, *key), mapped)
+        return found
+
+    def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
+        index, entry, options = self._index, file.page_maps, self._spec.read_options
+        if index is None or entry is None:
+            return open_source(reader, self._spec.format, options)
+
+        def read() -> bytes:
+            with step_of(trace, "page_map", entry.path, stats.page_maps) as step:
+                step.offset = entry.offset
+                return read_page_maps(index, entry, stats.page_maps)
+
+        maps = Begun(read)
+        try:
+            return open_mapped(reader, self._spec.format, options, maps)
+        except DamagedMaps as error:
+            found = open_source(reader, self._spec.format, options)
+            if found.digest == file.digest:
+                raise damaged(index, entry, error) from None
+            return found  # another file than the one indexed: the caller reports it
+
+    @contextmanager
+    def _open(self, file: SourceFileEntry, stats: ReadStats) -> Iterator[OpenFile]:
+        """Open a source file that is still the indexed one. StalePointer, here or at a later read, where it is not."""
+        where = join(self._storage.root, file.path)
+        try:
+            with self._storage.open(file.path, stats, file.info) as reader:
+                yield reader
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise StalePointer("the file is gone since it was indexed", where, action=self._action) from None
+        except FileChanged as error:
+            raise StalePointer(
+                f"the file changed since it was indexed ({error.how})", where, action=self._action
+            ) from None
+
+    @contextmanager
+    def _source(
+        self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None = None
+    ) -> Iterator[SourceFile]:
+        """The file with its metadata. Metadata with another digest mean another file: a program can set size and
+        time."""
+        key = _key(file, reader.ctime_ns)
+        with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
+            if source.digest != file.digest:
+                raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
+            yield source
+            if self._maps is not None:
+                self._maps.fetched(cast(MappedFile, source))
+
+
+def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
+    """The cache key of a file. A local file with another ctime is read again, since a program can set size and
+    modification time."""
+    return (*file.info, file.digest, ctime_ns)
