@@ -143,7 +143,8 @@ async def _metrics(request: Request) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return problem_response(request, error, request.app.state.service.indexes.roots)
+    indexes = request.app.state.service.indexes
+    return problem_response(request, error, lambda: indexes.roots)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

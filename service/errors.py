@@ -5,6 +5,7 @@ logged in full, with the `request_id` of their problem. Failures of the caller a
 
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -239,8 +240,9 @@ def status_and_title(error: BaseException) -> tuple[int, str]:
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
-def problem(error: BaseException, instance: str, roots: Roots) -> dict[str, Any]:
-    """The problem of an error; `instance` is the request's target, `roots` what no answer may name."""
+def problem(error: BaseException, instance: str, roots: Callable[[], Roots]) -> dict[str, Any]:
+    """The problem of an error; `instance` is the request's target. `roots` returns what no answer may name; most errors
+    name nothing of that kind, and do not ask."""
     status, title = status_and_title(error)
     body = {
         "type": TYPE_PREFIX + title.lower().replace(" ", "-"),
@@ -268,7 +270,7 @@ def _logged(error: BaseException, status: int) -> str:
     return cost.request_id
 
 
-def _detail(error: BaseException, status: int, roots: Roots) -> str:
+def _detail(error: BaseException, status: int, roots: Callable[[], Roots]) -> str:
     if status == 500:
         return "the service failed; its log says more under the request_id"
     if isinstance(error, RequestValidationError):
@@ -277,10 +279,10 @@ def _detail(error: BaseException, status: int, roots: Roots) -> str:
         return error.detail
     if isinstance(error, (*OURS, UsageError, KeyTypeError)):
         return str(error)  # made of what the caller sent and of the index's columns
-    return redact(error, roots)
+    return redact(error, roots())
 
 
-def problem_response(request: Request, error: Exception, roots: Roots) -> Response:
+def problem_response(request: Request, error: Exception, roots: Callable[[], Roots]) -> Response:
     """The answer to a request that failed."""
     body = problem(error, target(request), roots)
     request.scope.setdefault("state", {})["rejected"] = _reason(request, error)  # counted by the metrics

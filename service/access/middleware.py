@@ -99,7 +99,7 @@ class GuardedApp:
             try:
                 self._guard.admit(scope)
             except (Unauthorized, TokensUnread, TooManyRequests) as error:
-                await problem_response(Request(scope, receive), error, self._roots())(scope, receive, send)
+                await problem_response(Request(scope, receive), error, self._roots)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -101,9 +101,12 @@ class Batch:
         """The last piece where the batch ends with an error: all further keys carry it."""
         assert self._question is not None
         keys = self._keys[self._done :]
-        told = encode(problem(error, self._instance, self._served.roots))
+        told = encode(self._problem(error))
         given = (encode(key_given(key, self._question.spec, self._question.place)) for key in keys)
         return self._joined([b'{"key": %s, "error": %s}' % (key, told) for key in given])
+
+    def _problem(self, error: Exception) -> dict[str, Any]:
+        return problem(error, self._instance, lambda: self._served.roots)
 
     @property
     def _step(self) -> int:
@@ -138,11 +141,11 @@ class Batch:
                 places.append(place)
             except (BadRequest, KeyTypeError) as error:
                 given = key_given(key, question.spec, question.place)
-                results.append({"key": given, "error": problem(error, self._instance, self._served.roots)})
+                results.append({"key": given, "error": self._problem(error)})
         answers = _each(question, [keys[place] for place in places])
         for place, found in zip(places, answers, strict=True):
             if isinstance(found, Exception):
-                results[place]["error"] = problem(found, self._instance, self._served.roots)
+                results[place]["error"] = self._problem(found)
             else:
                 results[place] |= {"count": found.count, "rows": found.rows}
         with costs.encoding():
@@ -163,7 +166,7 @@ class Batch:
                 error = answer_too_large(size + len(text), self._served)
                 if not self._done:
                     raise error
-                text = encode({"key": result["key"], "error": problem(error, self._instance, self._served.roots)})
+                text = encode({"key": result["key"], "error": self._problem(error)})
             size += len(text)
             encoded.append(text)
         return encoded

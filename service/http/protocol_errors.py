@@ -21,4 +21,4 @@ class RefusalsApp:
         if error is None:
             await self._app(scope, receive, send)
         else:
-            await problem_response(Request(scope), error, self._roots())(scope, receive, send)
+            await problem_response(Request(scope), error, self._roots)(scope, receive, send)

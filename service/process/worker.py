@@ -3,6 +3,7 @@
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import pickle
@@ -38,6 +39,7 @@ OPEN_FILES = 65_536
 # thread works on a batch. With Python's default of 0.005 these waits are most of its time.
 SWITCH_SECONDS = 0.001
 M_ARENA_MAX = -8  # of mallopt(3)
+GC_THRESHOLDS = (20_000, 20, 20)  # new containers, and collections of the younger generation
 
 logger = logging.getLogger("gnomon.service")
 # The path of each index and the snapshot that is served, None where it is not open yet.
@@ -115,6 +117,7 @@ def serve(
     ]
     server = _Server(_config(settings, app, tls), lambda: ready(served), heartbeat)
     _share_one_arena()
+    _collect_garbage_seldom()
     _raise_open_files()
     sys.setswitchinterval(SWITCH_SECONDS)
     with ExitStack() as restored:
@@ -147,6 +150,14 @@ def _share_one_arena() -> None:
     memory to the system after every fetch and fault it in again, 0.7 ms of a 4 ms fetch; and they keep more of it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def _collect_garbage_seldom() -> None:
+    """Leave what the process made until now out of garbage collections, and collect new cycles seldom. Requests make
+    few: with Python's own thresholds, collections take a tenth of the time of a request that memory answers."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _raise_open_files() -> None:
