@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -52,6 +52,9 @@ class Contender(ABC):
     @abstractmethod
     def fetch(self, key: str) -> Answer: ...
 
+    def prepare(self, keys: Sequence[str]) -> None:  # noqa: B027
+        """Called once with the keys of the run, before anything is timed."""
+
     def close(self) -> None:
         self.closing.close()
 
@@ -68,6 +71,20 @@ class GnomonInProcess(Contender):
         stats = FetchStats()
         rows = self._index.fetch(key, SCHEMA.names, stats=stats)
         return Answer(rows, stats.index.bytes + stats.source.bytes)
+
+
+class GnomonWithKnownPages(GnomonInProcess):
+    """The pages of the keys were read before, and are not in memory."""
+
+    name = "Gnomon in process, pages known"
+
+    def __init__(self, source: Path, extra: Path) -> None:
+        super().__init__(source, extra)
+        self._index = open_index(str(extra), keep_pages=False)
+
+    def prepare(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.fetch(key)
 
 
 class GnomonOverHttp(Contender):

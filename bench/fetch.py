@@ -19,6 +19,7 @@ from bench.contenders import (
     DuckDbOnFiles,
     GnomonInProcess,
     GnomonOverHttp,
+    GnomonWithKnownPages,
     LanceCopy,
     PolarsOnFiles,
     PyarrowOnFiles,
@@ -45,12 +46,15 @@ WORKLOADS = (
     Workload(
         AS_SPARK_WRITES,
         "Parquet as Spark writes it",
-        (GnomonInProcess, GnomonOverHttp, DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, SqliteCopy, LanceCopy),
+        (
+            *(GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp),
+            *(DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, SqliteCopy, LanceCopy),
+        ),
     ),
     Workload(
         MEGABYTE_PAGES,
         "The same rows as pyarrow writes them, pages of 1 MB, one file a partition",
-        (GnomonInProcess, GnomonOverHttp, LanceCopy),
+        (GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp, LanceCopy),
     ),
 )
 WARM_UP_KEYS = 20

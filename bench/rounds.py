@@ -71,6 +71,8 @@ def measure(lines: Sequence[Line], keys: Keys) -> None:
     """Fill the samples of all lines. WrongRows when two of them disagree. Closes all contenders at the end."""
     with ExitStack() as stack, _without_collection():
         opened = [stack.enter_context(closing(line.contender(line.source, line.extra))) for line in lines]
+        for one in opened:
+            one.prepare(keys.present)
         _in_turns(opened, [[] for _ in lines], keys.warm_up, 1, SCAN_WARM_UP)
         _in_turns(opened, [line.present for line in lines], keys.present, 1, SCAN_KEYS)
         with_absent = [(one, line.absent) for one, line in zip(opened, lines, strict=True) if not one.is_by_position]
