@@ -65,6 +65,7 @@ class Index:
         self._cache_bytes = settings.cache_bytes
         self._lookup = Lookup(storage, settings.cache_bytes // 2, settings.filters)
         self._current = CurrentSnapshot(storage, view, pinned, settings)
+        self._fixed: Self | None = None  # what `here` gave last
 
     def __repr__(self) -> str:
         view = self.view
@@ -115,8 +116,11 @@ class Index:
 
     def here(self) -> Self:
         """This index, pinned to its current snapshot, which later refreshes do not change. Caches are shared."""
-        fixed = copy.copy(self)
-        fixed._current = self._current.pinned()
+        fixed = self._fixed
+        if fixed is None or fixed._current.state is not self._current.state:
+            fixed = copy.copy(self)
+            fixed._current, fixed._fixed = self._current.pinned(), None
+            self._fixed = fixed
         return fixed
 
     def at_newest_version(self) -> Self:

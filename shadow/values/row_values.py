@@ -207,8 +207,13 @@ _JSON: dict[type, Callable[[Any], object]] = {
 }
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
 def _plain(value: Any) -> Any:
     """The value with NaN, infinities and keys that are not text replaced, since JSON does not have them."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
