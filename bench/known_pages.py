@@ -1,11 +1,14 @@
 """Fetches from Parquet with compiled loops and value maps, and without: `python -m bench.known_pages`.
 
 Each round is a process of its own, with the loops compiled or in Python (`GNOMON_KERNEL=python`), in turn. All columns
-of the row of a URL are fetched in three states:
+of the row of a URL are fetched in these states:
 
 - first: the source file was never read;
+- first, deep maps: the same, with the page maps and value maps that `build --page-maps deep` records;
 - known: the pages were read before and are not in memory, as where the source is larger than the cache;
-- cached: the pages are in memory."""
+- cached: the pages are in memory.
+
+A second table has the cost of recording page maps: the CPU time of a task, without Spark, in this process."""
 
 import json
 import os
@@ -17,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import pyarrow.parquet as pq
 import typer
 from pyspark.sql import SparkSession
 
@@ -28,13 +32,21 @@ from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.fetch import FetchStats
+from gnomon.shadow.metadata import DEEP
+from gnomon.shadow.storage import storage_at
+from gnomon.sources import open_mapped
+from gnomon.sources.parquet.page_map_codec import RecordedMaps
 
 BENCH = "bench.known_pages"
 CHILD = "child"  # the argument of a process that measures one round
-STATES = ("first", "known", "cached")
+FIRST_DEEP = "first, deep maps"
+STATES = ("first", FIRST_DEEP, "known", "cached")
+INDEX, DEEP_INDEX = "index", "deep"  # the second has page maps and value maps
 WAYS = ("python", "compiled")
 TITLES = {AS_SPARK_WRITES: "as Spark writes it", MEGABYTE_PAGES: "pages of 1 MB by pyarrow"}
 FIRST_KEYS = 30  # keys of the state `first`, each of which opens the index again
+MAKES = 5  # of the maps of each file, of which the fastest counts
+COSTS = ["recording maps of", "page maps", "CPU s", "source MB/s", "unpacked MB/s", "KB in the index", "bytes a page"]
 COLUMNS = ["source", "state", "in Python, ms", "compiled, ms", "ratio", "in Python, read KB", "compiled, read KB"]
 
 Samples = dict[str, dict[str, list[list[float]]]]  # by source and state
@@ -78,17 +90,26 @@ def cached(place: str, keys: list[str]) -> list[Sample]:
         return [fetched(index, key) for key in [*keys, *keys]][len(keys) :]
 
 
-MEASURES: dict[str, Callable[[str, list[str]], list[Sample]]] = {"first": first, "known": known, "cached": cached}
+MEASURES: dict[str, Callable[[str, list[str]], list[Sample]]] = {
+    "first": first,
+    FIRST_DEEP: first,
+    "known": known,
+    "cached": cached,
+}
 
 
 def child(folder: Path, pages: int, keys: int) -> None:
     """Print the samples of this process as JSON: by source and state."""
     chosen = keys_of(pages, 0, keys, 0).present
     found = {
-        source: {state: MEASURES[state](str(folder / source / "index"), chosen) for state in STATES}
+        source: {state: MEASURES[state](str(folder / source / _index(state)), chosen) for state in STATES}
         for source in TITLES
     }
     print(json.dumps({"compiled": kernel.COMPILED, "samples": found}))
+
+
+def _index(state: str) -> str:
+    return DEEP_INDEX if state == FIRST_DEEP else INDEX
 
 
 def run_round(way: str, folder: Path, pages: int, keys: int) -> Samples:
@@ -105,7 +126,8 @@ def compare(spark: SparkSession, folder: Path, pages: int, keys: int, rounds: in
     """The lines of the table."""
     folder.mkdir(parents=True, exist_ok=True)
     for source, place in sources(spark, folder, pages).items():
-        build(spark, str(place), str(folder / source / "index"), ["url"], full=True)
+        build(spark, str(place), str(folder / source / INDEX), ["url"], full=True)
+        build(spark, str(place), str(folder / source / DEEP_INDEX), ["url"], full=True, page_maps=DEEP)
     found: dict[str, list[Samples]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
@@ -117,6 +139,43 @@ def compare(spark: SparkSession, folder: Path, pages: int, keys: int, rounds: in
             figures = [*ms, ms[0] / ms[1], *[size / 1000 for size in read]]
             lines.append(row([title, state, *map(digits, figures)]))
     return lines
+
+
+def costs(folder: Path) -> list[str]:
+    """The lines of the table of the cost of recording maps."""
+    lines = head(COSTS)
+    for source, title in TITLES.items():
+        paths = sorted((folder / source / "source").rglob("*.parquet"))
+        groups = [group for path in paths for group in _groups(path)]
+        packed, unpacked = (sum(sizes) / 1e6 for sizes in zip(*groups, strict=True))
+        for name, deep in (("places", False), (DEEP, True)):
+            made = [_made(path, deep) for path in paths]
+            seconds, size, pages = (sum(figures) for figures in zip(*made, strict=True))
+            figures = [seconds, packed / seconds, unpacked / seconds, size / 1000, size / pages]
+            lines.append(row([title, name, *map(digits, figures)]))
+    return lines
+
+
+def _groups(path: Path) -> list[tuple[int, int]]:
+    """Bytes and unpacked bytes of each chunk of a file."""
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+    return [(chunk.total_compressed_size, chunk.total_uncompressed_size) for chunk in chunks]
+
+
+def _made(path: Path, deep: bool) -> tuple[float, int, int]:
+    """The maps of a file: CPU seconds to make them, their bytes, and the pages of the file."""
+    seconds = []
+    with storage_at(str(path.parent)).open(path.name) as reader:
+        for _ in range(MAKES):
+            begin = time.process_time()
+            file = open_mapped(reader, "parquet")
+            data = file.export_maps(reader, deep)
+            seconds.append(time.process_time() - begin)
+        maps = RecordedMaps(data, file.digest)
+        found = [maps.map_of(key, 0) for key in maps]
+    return min(seconds), len(data), sum(len(one.offsets) for one in found if one)
 
 
 def middle(rounds: Sequence[Samples], source: str, state: str, at: int) -> float:
@@ -136,7 +195,7 @@ def measure(
     command = f".venv/bin/python -m {BENCH} --pages {pages} --keys {keys} --rounds {rounds}"
     heading = about(command, ["gnomon-index", "pyarrow", "numpy", "pyspark"])
     with spark_session() as spark:
-        lines = compare(spark, folder, pages, keys, rounds)
+        lines = [*compare(spark, folder, pages, keys, rounds), "", *costs(folder)]
     result = "\n".join([heading, *lines, ""])
     say(f"\n{result}")
     if write:

@@ -16,7 +16,16 @@ from gnomon.sources.declared_schema import DECLARED
 from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 from gnomon.sources.parquet import DamagedMaps
 from gnomon.sources.pointers import POINTER_COLUMNS, Pointer
-from gnomon.sources.registry import FORMATS, check_maps, check_options, detect, format_of_name, open_mapped, open_source
+from gnomon.sources.registry import (
+    FORMATS,
+    check_maps,
+    check_options,
+    detect,
+    format_of_name,
+    maps_have_values,
+    open_mapped,
+    open_source,
+)
 from gnomon.sources.writers import check_written, open_writer, style_of, table_style
 
 __all__ = [
@@ -45,6 +54,7 @@ __all__ = [
     "check_written",
     "detect",
     "format_of_name",
+    "maps_have_values",
     "open_mapped",
     "open_source",
     "open_writer",

@@ -92,8 +92,9 @@ class MappedFile(SourceFile, Protocol):
         """Cache the pages that fetches decompress in `pages` from now on. Cached pages are not read again: if a fetch
         reads nothing, the caller has to check that the file is unchanged."""
 
-    def export_maps(self, reader: RangeReader) -> bytes:
-        """The page maps of the whole file, to be recorded: where each page lies and which rows it holds."""
+    def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
+        """The page maps of the whole file, to be recorded: where each page lies and which rows it holds. With `deep`
+        also where the values of the pages lie, for which all pages are read; not so where loops are not compiled."""
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         """Read the page locations that a fetch of these rows needs and that are not known yet."""

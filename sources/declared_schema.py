@@ -156,8 +156,8 @@ class DeclaredMappedFile(DeclaredFile):
         super().__init__(file, columns, path)
         self._mapped = file
 
-    def export_maps(self, reader: RangeReader) -> bytes:
-        return self._mapped.export_maps(reader)
+    def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
+        return self._mapped.export_maps(reader, deep)
 
     def keep_in(self, pages: KeptPages) -> None:
         self._mapped.keep_in(pages)
@@ -189,7 +189,7 @@ class DeclaredUnmappedFile(DeclaredFile):
         super().__init__(file, columns, path)
         self._schema = self._schema.with_metadata({FILE_FORMAT: format.encode()})
 
-    def export_maps(self, reader: RangeReader) -> bytes:
+    def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         raise UnsupportedFormat("page maps are recorded for Parquet files alone; build without page maps", self._path)
 
     def keep_in(self, pages: KeptPages) -> None:

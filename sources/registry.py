@@ -22,7 +22,7 @@ from gnomon.sources.errors import DamagedSource, OptionError, SourceError, Unsup
 from gnomon.sources.orc import MAGIC as ORC_MAGIC
 from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
 from gnomon.sources.orc import TIMESTAMP_UNIT, open_orc, orc_style
-from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, open_parquet, parquet_style
+from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, have_values, open_parquet, parquet_style
 from gnomon.sources.parquet import check_maps as check_parquet_maps
 from gnomon.sources.sequence import MAGIC as SEQUENCE_MAGIC
 from gnomon.sources.sequence import OPTIONS as SEQUENCE_OPTIONS
@@ -44,10 +44,12 @@ from gnomon.sources.types import has_field_ids, merge_schemas
 @dataclass(frozen=True)
 class PageMaps:
     """`open` opens a file with its recorded page maps, if any. `check(maps, digest)` raises DamagedMaps unless recorded
-    page maps are whole and belong to the file with that digest."""
+    page maps are whole and belong to the file with that digest. `have_values` says whether value maps were made for
+    them."""
 
     open: Callable[[RangeReader, Options, Maps | None], MappedFile]
     check: Callable[[bytes, str], object]
+    have_values: Callable[[bytes], bool]
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ FORMATS: dict[str, Format] = {
     "parquet": Format(
         open_parquet,
         MAGIC,
-        page_maps=PageMaps(open_parquet, check_parquet_maps),
+        page_maps=PageMaps(open_parquet, check_parquet_maps, have_values),
         by_ordinal=True,
         style=parquet_style,
     ),
@@ -169,6 +171,11 @@ def detect_table_format(reader: RangeReader) -> str:
 def check_maps(format: str, maps: bytes, digest: str) -> None:
     """DamagedMaps unless recorded page maps are whole and belong to the file with this digest."""
     _page_maps(format).check(maps, digest)
+
+
+def maps_have_values(format: str, maps: bytes) -> bool:
+    """Whether value maps were made for recorded page maps, which `check_maps` has checked."""
+    return _page_maps(format).have_values(maps)
 
 
 def _page_maps(format: str) -> PageMaps:

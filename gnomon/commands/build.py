@@ -1,9 +1,11 @@
 """gnomon build: source to index."""
 
 from contextlib import ExitStack
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gnomon.commands.options import Full, Json
 from gnomon.commands.output import counted, megabytes, print_json, say
@@ -24,7 +26,7 @@ from gnomon.indexer.build import (
 from gnomon.indexer.tables import is_table, named_source
 from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
-from gnomon.shadow.metadata import MOST_FOLDERS
+from gnomon.shadow.metadata import DEEP, MOST_FOLDERS
 from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -45,8 +47,30 @@ Layout = Annotated[
         f"are more than {MOST_FOLDERS} partitions and the key has no partition column.",
     ),
 ]
+PAGE_MAPS = "--page-maps"
+
+
+class MapsRecorded(StrEnum):
+    """The values of --page-maps: where pages lie, or where their values lie, too."""
+
+    PLACES = "places"
+    DEEP = DEEP
+
+
+class BuildCommand(TyperCommand):
+    """The command, whose option --page-maps may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_values(args))
+
+
 PageMaps = Annotated[
-    bool, typer.Option("--page-maps", help="Record page maps, now and in later builds: faster first fetches.")
+    MapsRecorded | None,
+    typer.Option(
+        PAGE_MAPS,
+        help="Record where pages lie, now and in later builds: faster first fetches. The value may be left out; "
+        f"{DEEP}: also where their values lie, which reads the whole source.",
+    ),
 ]
 AcceptVanished = Annotated[
     bool, typer.Option("--accept-vanished", help="Drop all files that are gone from the source: they were deleted.")
@@ -63,7 +87,7 @@ NoSpark = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=BuildCommand)
 def build(
     places: Places,
     key: Annotated[
@@ -77,7 +101,7 @@ def build(
     schema: Annotated[str | None, typer.Option(help="Columns of text files or values: 'a bigint, b string'.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
     flat: Layout = None,
-    page_maps: PageMaps = False,
+    page_maps: PageMaps = None,
     master: Master = None,
     conf: Conf = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="SOURCE is a copy: take over files of equal content.")] = False,
@@ -99,7 +123,7 @@ def build(
         format=format,
         flat=flat,
         options=parse_options(option or [], schema),
-        page_maps=page_maps,
+        page_maps=DEEP if page_maps == MapsRecorded.DEEP else page_maps is not None,
         vanished=vanished,
         as_files=as_files,
         adopt=adopt,
@@ -125,6 +149,16 @@ def build(
     _show_result(result, source, json)
     if flat is None and result.flat and not json:
         _say_flat(planned, index)
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """The words of the command, with the value of --page-maps where it was left out."""
+    end = words.index("--") if "--" in words else len(words)
+    found = []
+    for word, after in zip(words[:end], [*words[1:end], ""], strict=False):
+        is_bare = word == PAGE_MAPS and after not in tuple(MapsRecorded)
+        found.append(f"{PAGE_MAPS}={MapsRecorded.PLACES}" if is_bare else word)
+    return found + words[end:]
 
 
 def _say_flat(planned: Plan, index: str) -> None:

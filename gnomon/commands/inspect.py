@@ -8,7 +8,7 @@ import typer
 from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
-from gnomon.shadow.metadata import Diff, IndexSpec, KeyColumn, View, source_of
+from gnomon.shadow.metadata import DEEP, Diff, IndexSpec, KeyColumn, View, source_of
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import LakeTable, table_around
 from gnomon.shadow.verify import appends_report, plain_table
@@ -64,7 +64,12 @@ def describe(index: Index) -> dict[str, Any]:
         "segments": len(view.segments),
         "index_files": len(files),
         "index_bytes": sum(file.size for file in files),
-        "page_maps": {"recorded": spec.page_maps, "files": len(maps), "bytes": sum(one.length for one in maps)},
+        "page_maps": {
+            "recorded": bool(spec.page_maps),
+            "deep": spec.page_maps == DEEP,
+            "files": len(maps),
+            "bytes": sum(one.length for one in maps),
+        },
         "layout": spec.layout,
         "buckets": spec.buckets,
         "entries_by_bucket": [by_bucket[bucket] for bucket in range(spec.buckets)],
@@ -183,7 +188,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
     maps = facts["page_maps"]
     if maps["recorded"]:
         of = f"{maps['files']:,} of {counted(source['files'], 'source file')}"
-        lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}")
+        deep = ", with value maps" if maps["deep"] else ""
+        lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}{deep}")
     if facts["include"]:
         what = "included " if source["location"] else "values   "
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")

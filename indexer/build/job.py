@@ -27,8 +27,10 @@ from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     PageMapsEntry,
+    PageMapsSetting,
     Segment,
     Snapshot,
+    most_maps,
     put_back,
     schema_option,
 )
@@ -86,7 +88,7 @@ def build(
     adopt: bool = False,
     full: bool = False,
     options: Mapping[str, str] | None = None,
-    page_maps: bool = False,
+    page_maps: PageMapsSetting = False,
     partitions: Sequence[Mapping[str, object]] | None = None,
     progress: Progress | None = None,
     accept_vanished: bool = False,
@@ -102,10 +104,10 @@ def build(
     append added the files. `flat` lays a new index out flat. `adopt` takes over a copy of the source, in its own commit
     (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which repairs a damaged index
     (`gnomon.shadow.commit.full_reindex`; `anew` is its old name). `page_maps` records the page maps of all Parquet
-    files, now and in later builds; a separate commit adds those of files that are indexed already
-    (`gnomon.shadow.commit.backfill_page_maps`). `partitions` (`[{"dt": "2026-01-01"}]`, each with some or all columns)
-    limits the build to the files of these partitions; an empty list makes a first build without rows. `progress` is
-    called with each stage.
+    files, now and in later builds; "deep" also the value maps of their pages, for which it reads all pages. A separate
+    commit adds those of files that are indexed already (`gnomon.shadow.commit.backfill_page_maps`). `partitions`
+    (`[{"dt": "2026-01-01"}]`, each with some or all columns) limits the build to the files of these partitions; an
+    empty list makes a first build without rows. `progress` is called with each stage.
 
     FilesVanished where files with more than half of the indexed bytes are gone from the source and new files do not
     replace them: perhaps a disk is not mounted. `accept_vanished` confirms that they were deleted. UsageError where the
@@ -169,10 +171,10 @@ def _build(spark: SparkSession | None, source: str, index: str, request: BuildRe
             spark is not None
             and request.page_maps
             and planned.view is not None
-            and (planned.unmapped or not planned.view.spec.page_maps)
+            and (planned.unmapped or _maps_more(request, planned.view.spec))
         ):
             with stages.tasks(spark, "page maps"):
-                done = _record(spark, planned, planned.view.spec)
+                done = _record(spark, planned, _with_setting(planned.view.spec, request))
             planned = plan(place, index, replace(request, adopt=False, page_maps=False))
         result = _update(spark, planned, request, stages)
     return replace(
@@ -190,10 +192,19 @@ def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     if view is None or not planned.is_done or planned.adopted or planned.unmapped:
         return None
     is_moved = (view.spec.source, view.spec.source_name) != (planned.root.location, planned.root.name)
-    if is_moved or (request.page_maps and not view.spec.page_maps):
+    if is_moved or _maps_more(request, view.spec):
         return None
     put_back(planned.storage, view.spec)
     return _result(planned, view.snapshot, [], [], view.spec, False)
+
+
+def _with_setting(spec: IndexSpec, request: BuildRequest) -> IndexSpec:
+    return replace(spec, page_maps=most_maps(spec.page_maps, request.page_maps))
+
+
+def _maps_more(request: BuildRequest, spec: IndexSpec) -> bool:
+    """Whether more of the pages is asked to be recorded than the index records."""
+    return _with_setting(spec, request) != spec
 
 
 def build_without_spark(planned: Plan, request: BuildRequest) -> BuildResult | None:
@@ -214,7 +225,7 @@ def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMap
     storage, files = planned.storage, planned.unmapped
     probe(storage)
     made = write_maps(spark, planned.root.storage.root, storage.root, spec, new_segment_id(), files)
-    record(storage, {file: made[file.path] for file in files})
+    record(storage, {file: made[file.path] for file in files}, spec.page_maps)
     return list(made.values())
 
 
@@ -228,12 +239,7 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
         described, schema = _described(spark, planned, request)
     known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
-    spec = replace(
-        spec,
-        schema=schema,
-        page_maps=spec.page_maps or request.page_maps,
-        as_files=spec.as_files or planned.as_files,
-    )
+    spec = replace(_with_setting(spec, request), schema=schema, as_files=spec.as_files or planned.as_files)
     check_types(spec, described)
     probe(storage)
 

@@ -1,5 +1,6 @@
 """Page maps of source files, which Spark tasks make and write."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,11 @@ from gnomon.indexer.spark import hands_errors_over
 from gnomon.indexer.tables import listed
 from gnomon.shadow.errors import StalePointer
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
-from gnomon.shadow.metadata import IndexSpec, PageMapsEntry, SourceFileEntry
+from gnomon.shadow.metadata import DEEP, IndexSpec, PageMapsEntry, SourceFileEntry
 from gnomon.shadow.storage import Readable, source_storage, storage_at
-from gnomon.sources import open_mapped
+from gnomon.sources import maps_have_values, open_mapped
+
+LOG = logging.getLogger("gnomon.build")
 
 RESULT = pa.schema(
     [
@@ -25,9 +28,10 @@ RESULT = pa.schema(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("crc32", pa.int64()),
+        ("values", pa.bool_()),
     ]
 )
-RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, crc32 bigint"
+RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, crc32 bigint, values boolean"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def write_maps(
     spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, files: Sequence[SourceFileEntry]
 ) -> dict[str, PageMapsEntry]:
     """The page maps of source files that have rows, by path. Each task writes the maps of its files into one file of
-    the index."""
+    the index. Where `spec` asks for value maps and the loops that make them are not compiled, they are left out."""
     there = [file for file in files if file.rows]
     if not there:
         return {}
@@ -54,6 +58,9 @@ def write_maps(
     task = MapTask(root, index, spec, segment, there, shares)
     rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
     check_files_here(storage_at(index), {row.path: row.size for row in rows})
+    bare = sum(not row["values"] for row in rows) if spec.page_maps == DEEP else 0
+    if bare:
+        LOG.warning("no value maps of %d files: Gnomon's loops are not compiled where Spark's tasks run", bare)
     return {there[row.file].path: PageMapsEntry(row.path, row.size, row.offset, row.length, row.crc32) for row in rows}
 
 
@@ -65,7 +72,10 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
             for number in batch.column(0).to_pylist():
                 blocks = [_exported(source, task.spec, task.files[file]) for file in task.shares[number]]
                 placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
-                done = [{"file": file, **vars(entry)} for file, entry in zip(task.shares[number], placed, strict=True)]
+                done = [
+                    {"file": file, **vars(entry), "values": maps_have_values(task.spec.format, block)}
+                    for file, entry, block in zip(task.shares[number], placed, blocks, strict=True)
+                ]
                 yield pa.RecordBatch.from_pylist(done, RESULT)
 
     return write
@@ -78,4 +88,4 @@ def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes
         if found.digest != file.digest:
             what = "the file changed while its page maps were made"
             raise StalePointer(what, reader.name, action=Action.BUILD_AGAIN)
-        return found.export_maps(reader)
+        return found.export_maps(reader, spec.page_maps == DEEP)

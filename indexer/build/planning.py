@@ -23,6 +23,7 @@ from gnomon.shadow.errors import (
 from gnomon.shadow.fetch import check_format, without_maps
 from gnomon.shadow.maintenance import check_no_other_files
 from gnomon.shadow.metadata import (
+    DEEP,
     SPEC_PATH,
     Diff,
     IndexSpec,
@@ -148,7 +149,7 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
         _check_full(request.vanished, root, storage, files)
     elif view is not None:
         difference = _vanished(request.vanished, root, view, difference)
-    unmapped = _unmapped(storage, view, difference) if request.page_maps and view else []
+    unmapped = _unmapped(storage, view, difference, request) if request.page_maps and view else []
     return Plan(
         storage=storage,
         root=root,
@@ -316,9 +317,10 @@ def _options(root: SourceRoot, format_name: str, request: BuildRequest, spec: In
     return options
 
 
-def _unmapped(storage: Storage, view: View, difference: Diff) -> list[SourceFileEntry]:
+def _unmapped(storage: Storage, view: View, difference: Diff, request: BuildRequest) -> list[SourceFileEntry]:
     gone = {info.path for info in difference.changed}.union(difference.vanished)
-    return without_maps(storage, view.spec.format, [file for path, file in view.covered.items() if path not in gone])
+    files = [file for path, file in view.covered.items() if path not in gone]
+    return without_maps(storage, view.spec.format, files, DEEP in (request.page_maps, view.spec.page_maps))
 
 
 def check_rows(planned: Plan, request: BuildRequest) -> None:

@@ -13,8 +13,10 @@ from gnomon.btree.source_types import mean_the_same, source_type
 from gnomon.indexer.tables import Described, listed
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.metadata import (
+    DEEP,
     IndexSpec,
     KeyColumn,
+    PageMapsSetting,
     SourceRoot,
     buckets_for,
     check_buckets,
@@ -48,11 +50,11 @@ class Vanished(Enum):
 class BuildRequest:
     """The arguments of a build. `buckets` None: the index's number, or the default for the rows. `flat` None: the
     index's layout, or the default for the partitions. `options` None: the index's options of the format, or none.
-    `page_maps` False: the index's setting. `partitions` None: all; else the partitions with these values. `vanished` is
-    the treatment of files that are gone from the source. `as_files` indexes every file of a lake table. `adopt` takes
-    over the files of a copy with the indexed content. `full` indexes every file again, and reads nothing of the index
-    that may be damaged. `batch` is the id of the batch whose append added the files. `table_version` is the version of
-    a lake table to index, None for the newest."""
+    `page_maps` False: the index's setting; DEEP: with value maps. `partitions` None: all; else the partitions with
+    these values. `vanished` is the treatment of files that are gone from the source. `as_files` indexes every file of a
+    lake table. `adopt` takes over the files of a copy with the indexed content. `full` indexes every file again, and
+    reads nothing of the index that may be damaged. `batch` is the id of the batch whose append added the files.
+    `table_version` is the version of a lake table to index, None for the newest."""
 
     keys: Sequence[str]
     include: Sequence[str] = ()
@@ -61,7 +63,7 @@ class BuildRequest:
     format: str = "auto"
     flat: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    page_maps: bool = False
+    page_maps: PageMapsSetting = False
     partitions: Sequence[Mapping[str, object]] | None = None
     vanished: Vanished = Vanished.DROP_SOME
     as_files: bool = False
@@ -80,6 +82,8 @@ class BuildRequest:
         check_names("include", self.include)
         if not self.keys:
             raise UsageError("an index needs at least one key column")
+        if self.page_maps not in (False, True, DEEP):
+            raise UsageError("page_maps", expected=f"False, True or {DEEP!r}", found=repr(self.page_maps))
         if self.buckets is not None:
             check_buckets(self.buckets)
 

@@ -54,6 +54,7 @@ from gnomon.shadow.metadata import (
     create_first_spec,
     manifest_path,
     masks_path,
+    most_maps,
     put_back,
     read_newest,
     read_segment,
@@ -197,7 +198,7 @@ def _next(
     parent = now.snapshot
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
     # another commit may have set these since the build began
-    page_maps = spec.page_maps or (parent is not None and parent.spec.page_maps)
+    page_maps = most_maps(spec.page_maps, parent.spec.page_maps if parent is not None else False)
     as_files = spec.as_files or (parent is not None and parent.spec.as_files)
     return Snapshot(
         number=(parent.number if parent else 0) + 1,

@@ -1,6 +1,6 @@
 """Page maps on a store: the places of the pages of each source file, recorded when it is indexed, so that the first
-fetch from it reads no page headers. A file of the index has the blocks of several source files, one after the other;
-each is read by its range.
+fetch from it reads no page headers; with value maps, only parts of pages. A file of the index has the blocks of several
+source files, one after the other; each is read by its range.
 """
 
 import zlib
@@ -12,7 +12,7 @@ from gnomon.base.actions import Action
 from gnomon.shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
 from gnomon.shadow.metadata import PageMapsEntry, SourceFileEntry, StoredFile, put_again, read_back
 from gnomon.shadow.storage import ReadStats, Storage
-from gnomon.sources import FORMATS, DamagedMaps, check_maps
+from gnomon.sources import FORMATS, DamagedMaps, check_maps, maps_have_values
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
 PAGE_MAPS_SUFFIX = ".maps"
@@ -69,17 +69,19 @@ def damaged(storage: Storage, entry: PageMapsEntry, error: DamagedMaps) -> Damag
     return DamagedIndexFile(str(error), f"{storage.root}/{entry.path}", entry.offset, action=Action.BUILD_PAGE_MAPS)
 
 
-def without_maps(storage: Storage, format: str, files: Iterable[SourceFileEntry]) -> list[SourceFileEntry]:
-    """The non-empty files without readable page maps."""
+def without_maps(
+    storage: Storage, format: str, files: Iterable[SourceFileEntry], deep: bool = False
+) -> list[SourceFileEntry]:
+    """The non-empty files without readable page maps; with `deep`, also those without value maps."""
 
     def lacks(file: SourceFileEntry) -> bool:
         if file.page_maps is None:
             return True
         try:
-            prove_page_maps(storage, format, file.page_maps, file.digest)
+            maps = prove_page_maps(storage, format, file.page_maps, file.digest)
         except (DamagedMetadata, DamagedIndexFile):
             return True
-        return False
+        return deep and not maps_have_values(format, maps)
 
     there = [file for file in files if file.rows]
     with ThreadPoolExecutor(READERS) as pool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from gnomon.base.actions import Action
 from gnomon.btree.format import LINK_FIELD
@@ -28,6 +28,15 @@ HASH = {"name": HASH_NAME, "seed": SEED}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # in the largest partition (flat: in all), to choose a bucket count that is not given
 MOST_FOLDERS = 32  # with more partitions, a first build lays the index out flat by default
+
+
+PageMapsSetting = bool | Literal["deep"]  # whether page maps are recorded; "deep": with value maps
+DEEP: Literal["deep"] = "deep"
+
+
+def most_maps(one: PageMapsSetting, other: PageMapsSetting) -> PageMapsSetting:
+    """The setting of `page_maps` that records all that either does."""
+    return DEEP if DEEP in (one, other) else one or other
 
 
 def schema_option(table: str, schema: str) -> dict[str, str]:
@@ -57,9 +66,9 @@ class IndexSpec:
 
     `options` are the user's options of the format, ordered. `schema` has the columns that builds inferred, as DDL, for
     formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
-    files that they index. `as_files`: the source belongs to a lake table (`lake_tables`), and the user asked to index
-    every file of it. The format VALUES has no source: `include` has the columns, which only the entries hold, and
-    entries have no pointers.
+    files that they index; where it is DEEP, also the value maps of their pages. `as_files`: the source belongs to a
+    lake table (`lake_tables`), and the user asked to index every file of it. The format VALUES has no source: `include`
+    has the columns, which only the entries hold, and entries have no pointers.
 
     For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
     `partition_types` the types of the partition columns, in order, and `schema` its other columns as it declares them
@@ -76,7 +85,7 @@ class IndexSpec:
     flat: bool = False
     options: tuple[tuple[str, str], ...] = ()
     schema: str = ""
-    page_maps: bool = False
+    page_maps: PageMapsSetting = False
     table: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
     as_files: bool = False
@@ -179,7 +188,7 @@ class IndexSpec:
             "hash": HASH,
         }
         content |= {"partition_types": dict(self.partition_types)} if self.partition_types else {}
-        return content | ({"page_maps": True} if self.page_maps else {})
+        return content | ({"page_maps": self.page_maps} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
         """Whether the entries of both are the same. Name and place of the source, buckets, layout, inferred columns,
@@ -227,7 +236,7 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
         raise DamagedMetadata(f"not a spec ({error!r})", where, 0, action=Action.BUILD_FULL) from None
     if not known:
         raise NewerFormat(
-            "a hash, a layout or a key type that this program does not know", where, action=Action.UPGRADE
+            "a hash, a layout, a key type or page maps that this program does not know", where, action=Action.UPGRADE
         )
     return spec
 
@@ -271,10 +280,11 @@ def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
-    """Whether this program knows the hash, the layout and the key types of the index."""
+    """Whether this program knows the hash, the layout, the key types and the page maps of the index."""
     columns = (*spec.keys, *spec.include)
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
+    types_known = types_known and spec.page_maps in (False, True, DEEP)
     return types_known and content["layout"] in spec.entries.layouts and content["hash"] == HASH
 
 

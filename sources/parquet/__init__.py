@@ -8,7 +8,7 @@
 - `page_header`     page headers, and the checks of a page
 - `page_map`        the place of each page of a chunk: from the page index, or from page headers
 - `page_map_codec`  page maps as bytes, to be recorded in an index
-- `learned_maps`    what fetches learned about pages, as bytes
+- `value_map_codec` value maps as bytes, which follow the page maps
 - `read_plan`       the reads of a fetch, for each column and row group
 - `page_reads`      reads of whole pages or row groups, which pyarrow decodes
 - `page_decode`     single rows of a page, decoded without the rest of it
@@ -20,8 +20,9 @@
 
 from gnomon.sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
-from gnomon.sources.parquet.page_map_codec import DamagedMaps, check_maps
+from gnomon.sources.parquet.page_map_codec import check_maps, have_values
 from gnomon.sources.parquet.reader import open_parquet
+from gnomon.sources.parquet.value_map_codec import DamagedMaps
 from gnomon.sources.parquet.write import ParquetStyle, parquet_style
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "DamagedMaps",
     "ParquetStyle",
     "check_maps",
+    "have_values",
     "open_parquet",
     "parquet_style",
 ]

@@ -12,12 +12,21 @@ from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack
-from gnomon.sources.parquet.learned_maps import decode_learned, encode_learned
-from gnomon.sources.parquet.page_decode import DictionaryCache, LeafRead, PageCaches, RowRead, ValueMaps
+from gnomon.sources.parquet.page_decode import (
+    DictionaryCache,
+    LeafRead,
+    MappedPage,
+    PageCaches,
+    PageKey,
+    RowRead,
+    ValueMaps,
+    make_maps,
+)
 from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
 from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
 from gnomon.sources.parquet.schema import Column
+from gnomon.sources.parquet.value_map_codec import RecordedValues, stored_bytes
 from gnomon.sources.pointers import group_of_rows
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
@@ -25,6 +34,7 @@ UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of
 FEW = 8  # wanted rows of a page, up to which they are decoded one by one
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
 PLACE_BYTES = 400  # memory of a checked place
+RECORDED_VALUES = 1 << 20  # bytes, before compression, of the value maps that are recorded for a file
 EXPORTED_TOGETHER = 256  # chunks of columns whose page headers are walked in step: up to 64 KB of each at a time
 
 
@@ -47,7 +57,9 @@ class ReadPlanner:
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
         self._places: dict[tuple[str, int, int], list[ChunkPlace]] = {}
-        self._caches = PageCaches(DictionaryCache(), ValueMaps(), None)
+        # pyarrow is faster than value maps with loops in Python
+        values = recorded.values if recorded and kernel.COMPILED else None
+        self._caches = PageCaches(DictionaryCache(), ValueMaps(values), None)
         self._lock = threading.Lock()
 
     @property
@@ -186,28 +198,66 @@ class ReadPlanner:
             pages = dict(self._maps)
         if before is not None:
             pages = {key: before.map_of(key, groups[key[0]].rows) for key in before} | pages
-        return encode_learned(pages, self._caches.maps.all(), digest)
+        return encode_maps(pages, digest, self._caches.maps.learned())
 
     def learn(self, data: bytes, digest: str) -> None:
         """Use maps that `export_learned` gave for the same file. DamagedMaps for anything else."""
-        pages, maps = decode_learned(data, digest)
-        self._learned = pages
-        if kernel.COMPILED:  # pyarrow is faster than maps with loops in Python
-            for key, each in maps.items():
-                self._caches.maps.learn(key, each)
+        learned = RecordedMaps(data, digest)
+        self._learned = learned
+        if kernel.COMPILED and learned.values is not None:
+            for key in learned.values:
+                found = learned.values.get(key)
+                if found is not None:
+                    self._caches.maps.learn(key, found)
 
-    def export(self, reader: RangeReader, path: str, digest: str) -> bytes:
-        """The page maps of all chunks that can be read, for `RecordedMaps`."""
-        columns = [column for column in self._footer.columns if column.ordinal not in self._types.refusals]
-        chunks = []
-        for ordinal, group in enumerate(self._footer.row_groups):
-            for column in columns:
-                refused = any(group.chunks[leaf.ordinal].refusal for leaf in column.leaves)
-                if group.rows and not refused:
-                    chunks.append((column, self.places(path, ordinal, column)))
+    def export(self, reader: RangeReader, path: str, digest: str, deep: bool) -> bytes:
+        """The page maps of all chunks that can be read, for `RecordedMaps`. `deep`: with value maps of their pages, up
+        to RECORDED_VALUES, where loops are compiled."""
+        chunks = [
+            (column, self.places(path, ordinal, column))
+            for ordinal, group in enumerate(self._footer.row_groups)
+            for column in self._readable(ordinal)
+            if group.rows
+        ]
         for begin in range(0, len(chunks), EXPORTED_TOGETHER):
             self._map(reader, chunks[begin : begin + EXPORTED_TOGETHER])
-        return encode_maps(self._maps, digest)
+        if not (deep and kernel.COMPILED):
+            return encode_maps(self._maps, digest)
+        values, size = {}, 0
+        for key, made in self._made_values(reader, path):
+            size += stored_bytes(made)
+            if size > RECORDED_VALUES:
+                break
+            values[key] = made
+        return encode_maps(self._maps, digest, values)
+
+    def _readable(self, ordinal: int) -> list[Column]:
+        """The columns that can be read in a row group."""
+        chunks = self._footer.row_groups[ordinal].chunks
+        columns = [column for column in self._footer.columns if column.ordinal not in self._types.refusals]
+        return [column for column in columns if not any(chunks[leaf.ordinal].refusal for leaf in column.leaves)]
+
+    def _made_values(self, reader: RangeReader, path: str) -> Iterator[tuple[PageKey, MappedPage]]:
+        """The value maps of all pages with a page map, chunk by chunk."""
+        for ordinal in range(len(self._footer.row_groups)):
+            for column in self._readable(ordinal):
+                pages = self._maps.get((ordinal, column.leaves[0].ordinal))
+                if column.flat and pages is not None:
+                    [place] = self.places(path, ordinal, column)
+                    for span, made in make_maps(reader, place, column.leaves[0], pages):
+                        yield (ordinal, column.leaves[0].ordinal, *span), made
+
+    def has_values(self, reader: RangeReader, path: str, recorded: RecordedValues) -> bool:
+        """Whether recorded value maps equal those that the pages give now. The page maps are known."""
+        left = len(recorded)
+        for key, made in self._made_values(reader, path):
+            if not left:
+                break
+            found = recorded.get(key)
+            if found is not None and found.stored() != made.stored():
+                return False
+            left -= found is not None
+        return not left
 
 
 def _bytes_together(chunk: Chunk) -> int:

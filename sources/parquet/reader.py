@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base import kernel
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
@@ -206,9 +207,9 @@ class ParquetFile:
             for whole in self._planner.whole_page_reads(read.column, read.of, read.places, read.wanted):
                 pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
 
-    def export_maps(self, reader: RangeReader) -> bytes:
+    def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         """The page maps of the whole file, for `open_parquet`. `--page-maps` records them."""
-        return self._planner.export(reader, reader.name, self._digest)
+        return self._planner.export(reader, reader.name, self._digest, deep)
 
     @property
     def learned(self) -> int:
@@ -221,9 +222,13 @@ class ParquetFile:
         self._planner.learn(data, self._digest)
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
-        """Whether recorded page maps equal those of the file. `DamagedMaps` if they belong to another file."""
-        recorded, found = decode_maps(maps, self._digest), decode_maps(self.export_maps(reader), self._digest)
-        return np.array_equal(recorded, found)
+        """Whether recorded page maps equal those of the file. Value maps are compared where loops are compiled.
+        `DamagedMaps` if they belong to another file."""
+        recorded, values = decode_maps(maps, self._digest)
+        found, _ = decode_maps(self.export_maps(reader), self._digest)
+        if not np.array_equal(recorded, found):
+            return False
+        return values is None or not kernel.COMPILED or self._planner.has_values(reader, reader.name, values)
 
     def _columns(self, names: Sequence[str], path: str) -> list[Column]:
         requested = []

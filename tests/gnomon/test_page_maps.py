@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
+from gnomon.commands.build import _with_values
 from tests.shadow.make_index import index_source, write_source
 
 PAGES = {"row_group_size": 60, "data_page_size": 100, "write_batch_size": 10, "use_dictionary": False}
@@ -37,6 +38,8 @@ def test_a_dry_run_lists_the_files_that_have_none(lake: Path, capsys: pytest.Cap
     assert out.endswith(" 0 dropped; page maps of 2 would be recorded; nothing was written\n")
     shown = json.loads(run(capsys, *build, "--page-maps", "--json")[1])
     assert shown["unmapped"] == ["dt=0/a.parquet", "dt=1/a.parquet"]
+    assert run(capsys, *build, "--page-maps", "deep")[:2] == (0, out)
+    assert run(capsys, build[0], "--page-maps", *build[1:])[1] == out
 
 
 def test_a_format_without_pages_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +49,14 @@ def test_a_format_without_pages_is_refused_in_one_line(tmp_path: Path, capsys: p
     assert (code, out) == (2, "")
     assert err == "gnomon: --page-maps: files of format csv have no page maps; expected parquet, or leave it out\n"
     assert not (tmp_path / "index").exists()
+
+
+def test_the_option_may_stand_without_a_value_and_before_other_words() -> None:
+    assert _with_values(["--page-maps", "a", "b"]) == ["--page-maps=places", "a", "b"]
+    assert _with_values(["a", "--page-maps", "deep", "b"]) == ["a", "--page-maps", "deep", "b"]
+    assert _with_values(["a", "b", "--page-maps"]) == ["a", "b", "--page-maps=places"]
+    assert _with_values(["--", "--page-maps"]) == ["--", "--page-maps"]
+    assert _with_values(["--page-maps=deep", "--", "--page-maps"]) == ["--page-maps=deep", "--", "--page-maps"]
 
 
 @pytest.mark.spark
@@ -78,4 +89,13 @@ def test_they_are_recorded_shown_used_and_mended(
     assert err.endswith("; run gnomon build INDEX --page-maps, or open the index with page_maps=False\n")
     assert run(capsys, "verify", lake / "index")[0] == 3
     assert json.loads(run(capsys, *build, "--page-maps", "--json")[1])["mapped_files"] == 2
+    assert run(capsys, "get", lake / "index", 7)[:2] == (0, '{"k": 7, "dt": "0"}\n')
+
+    out = run(capsys, *build, "--page-maps", "deep")[1]
+    assert out.startswith("recorded the page maps of 2 files, ")
+    assert run(capsys, *build, "--page-maps", "deep")[1].startswith("nothing new")
+    facts = json.loads(run(capsys, "inspect", lake / "index", "--json")[1])["page_maps"]
+    assert (facts["recorded"], facts["deep"], facts["files"]) == (True, True, 2)
+    assert ", of 2 of 2 source files, with value maps\n" in run(capsys, "inspect", lake / "index")[1]
+    assert run(capsys, "verify", lake / "index", "--all")[1].endswith("read the page maps of 2\n")
     assert run(capsys, "get", lake / "index", 7)[:2] == (0, '{"k": 7, "dt": "0"}\n')

@@ -22,7 +22,14 @@ from gnomon.shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, Sour
 from gnomon.shadow.metadata.snapshot_view import newest_view
 from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.source_files import SourceRoot, diff, source_root
-from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn, check_columns
+from gnomon.shadow.metadata.spec import (
+    DEEP,
+    IndexSpec,
+    KeyColumn,
+    PageMapsSetting,
+    check_columns,
+    most_maps,
+)
 from gnomon.shadow.metadata.spec_file import put_back
 from gnomon.shadow.storage import FileInfo, Storage, storage_at
 from gnomon.shadow.storage.create_only_probe import probe
@@ -52,7 +59,7 @@ def index_source(
     include: Sequence[str] = (),
     flat: bool = False,
     full: bool = False,
-    page_maps: bool = False,
+    page_maps: PageMapsSetting = False,
     format: str = "parquet",
 ) -> Snapshot:
     """Build the index of a source, or bring it up to date. Returns the newest snapshot."""
@@ -71,7 +78,7 @@ class Build:
         include: Sequence[str] = (),
         flat: bool = False,
         full: bool = False,
-        page_maps: bool = False,
+        page_maps: PageMapsSetting = False,
         format: str = "parquet",
     ) -> None:
         self.asked = (source, index, keys, buckets, include, flat, full, page_maps, format)
@@ -88,7 +95,7 @@ class Build:
         opened = [(info, _metadata(root, info, format)) for info in self.difference.to_index]
         known = self.view.spec if self.view else spec_on_record(self.storage) if self.newest else None
         spec = known or _spec(root, partitions, opened, keys, buckets, include, flat, format)
-        self.spec = replace(spec, page_maps=spec.page_maps or page_maps)
+        self.spec = replace(spec, page_maps=most_maps(spec.page_maps, page_maps))
         self.segment = new_segment_id()
         self.columns = dict(self.view.snapshot.columns) if self.view else {}
         self.covered: list[SourceFileEntry] = []
@@ -104,7 +111,7 @@ class Build:
             tables.append(_entries(root, self.spec, entry, data))
         self.index_files = write_entries(self.storage, self.spec, self.segment, tables) if tables else []
         if self.spec.page_maps and self.covered:
-            made = write_maps(root, self.storage, self.segment, self.covered)
+            made = write_maps(root, self.storage, self.segment, self.covered, self.spec.page_maps == DEEP)
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
@@ -129,13 +136,13 @@ class Build:
 
 
 def write_maps(
-    root: SourceRoot, index: Storage, segment: str, files: Sequence[SourceFileEntry]
+    root: SourceRoot, index: Storage, segment: str, files: Sequence[SourceFileEntry], deep: bool = False
 ) -> dict[SourceFileEntry, PageMapsEntry]:
     """Write the page maps of source files into one file of the index."""
     blocks = []
     for file in files:
         with root.storage.open(file.path) as reader:
-            blocks.append(open_mapped(reader, "parquet").export_maps(reader))
+            blocks.append(open_mapped(reader, "parquet").export_maps(reader, deep))
     return dict(zip(files, write_page_maps(index, page_maps_path(segment, 0), blocks), strict=True))
 
 

@@ -6,7 +6,8 @@
 - `rle`               single numbers of the RLE / bit-packing hybrid
 - `plain_values`      the values of a page or dictionary, in the PLAIN encoding
 - `value_map`         where the values of a page lie, to read and unpack a part of it
-- `value_maps`        the maps of a file's pages, made by the first fetch from each
+- `value_maps`        the maps of a file's pages, recorded or made by the first fetch from each
+- `make_maps`         the maps of all pages of a chunk, to be recorded
 - `part_reads`        the parts of a mapped page that a fetch reads
 - `dictionary`        a dictionary page that was read whole
 - `dictionary_cache`  dictionaries of chunks, bounded by bytes over all files
@@ -17,11 +18,12 @@
 
 from gnomon.sources.parquet.page_decode.assemble import RowAssembler
 from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.make_maps import make_maps
 from gnomon.sources.parquet.page_decode.part_reads import PageCaches
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
 from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
 from gnomon.sources.parquet.page_decode.value_map import MappedPage, Stored, restored
-from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
+from gnomon.sources.parquet.page_decode.value_maps import PageKey, ValueMaps
 
 __all__ = [
     "DictionaryCache",
@@ -29,9 +31,11 @@ __all__ = [
     "MappedPage",
     "NeedsPyarrow",
     "PageCaches",
+    "PageKey",
     "RowAssembler",
     "RowRead",
     "Stored",
     "ValueMaps",
+    "make_maps",
     "restored",
 ]

@@ -154,6 +154,8 @@ class LeafRead:
         if isinstance(wanted.map, ValueMap):
             plain = [wanted.map.plain(content, part.begin, part.values) for part, content in contents]
             return entries._replace(values=b"".join(chain.from_iterable(plain))), None
+        if not wanted.values:  # the dictionary was not read
+            return entries, None
         if self._dictionary is None:
             raise NeedsPyarrow
         limit = self._dictionary.count

@@ -1,6 +1,7 @@
 """`build(page_maps=True)` records the page maps of each file, in tasks, and so do all later builds."""
 
 import json
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,12 +106,26 @@ def test_a_build_anew_records_them_where_the_index_does_or_where_it_is_asked(spa
     assert mapped(lake) == DAYS
 
 
-def test_what_dedup_appends_is_mapped_too(spark: SparkSession, lake: Path) -> None:
-    build(spark, *places(lake), ["k"], page_maps=True)
-    rows = [(key, f"row {key}", "2") for key in range(250, 320)]
-    result = append_new(spark, places(lake)[1], spark.createDataFrame(rows, "k bigint, text string, dt string"), "b")
-    assert result.appended == 20
-    assert len(mapped(lake)) == 3 + result.files
+def test_deep_ones_let_the_first_fetch_read_parts_of_pages_also_of_what_dedup_appends(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dice = random.Random(1)
+    texts = [dice.randbytes(2000).hex() for _ in range(400)]
+    lake = tmp_path / "lake"
+    write_source(lake, {"a.parquet": pa.table({"k": range(200), "text": texts[:200]})}, use_dictionary=False)
+    assert build(spark, *places(tmp_path), ["k"], page_maps="deep").mapped_files == 1
+    rows = spark.createDataFrame(list(enumerate(texts)), "k bigint, text string").coalesce(1)
+    assert append_new(spark, places(tmp_path)[1], rows, "b").appended == 200
+    for key in (100, 300):
+        stats = FetchStats()
+        with open_index(places(tmp_path)[1]) as index:
+            index.lookup(key)
+            assert index.fetch(key, ["text"], stats=stats) == [{"text": texts[key]}]
+        assert stats.source.bytes < 300_000  # of 800 KB in one page
+    report = verify(storage_at(places(tmp_path)[1]), None)
+    assert (report.faults, report.page_maps) == ([], 2)
+    with pytest.raises(UsageError, match="page_maps: expected False, True or 'deep', found 'all'"):
+        build(spark, *places(tmp_path), ["k"], page_maps="all")  # type: ignore[arg-type]
 
 
 def test_a_format_without_pages_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:

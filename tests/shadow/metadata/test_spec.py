@@ -12,7 +12,16 @@ import pytest
 from gnomon.btree.schema import AVRO_NAME
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
 from gnomon.shadow.metadata import json_files
-from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn, check_columns, check_same, parse_spec, spec_differences
+from gnomon.shadow.metadata.spec import (
+    DEEP,
+    IndexSpec,
+    KeyColumn,
+    check_columns,
+    check_same,
+    most_maps,
+    parse_spec,
+    spec_differences,
+)
 from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_spec, put_back, read_spec
 from gnomon.shadow.storage import Storage, storage_at
 
@@ -80,6 +89,11 @@ def test_whether_page_maps_are_recorded_is_each_snapshots_own(storage: Storage) 
     assert SPEC.is_like(mapped)
     assert spec_differences(SPEC, mapped) == [("page_maps", None, True)]
     assert spec_differences(mapped, SPEC) == [("page_maps", True, None)]
+    deep = replace(SPEC, page_maps=DEEP)
+    assert parse_spec(deep.to_json(), "here") == deep
+    assert [most_maps(one, other) for one, other in ((False, True), (True, DEEP), (DEEP, False))] == [True, DEEP, DEEP]
+    with pytest.raises(NewerFormat, match="page maps that this program does not know"):
+        parse_spec(SPEC.to_json() | {"page_maps": "deeper"}, "here")
     create_spec(storage, SPEC)
     create_spec(storage, mapped)
     put_back(storage, mapped)

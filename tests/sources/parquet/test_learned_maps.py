@@ -45,7 +45,7 @@ def test_bytes_that_are_not_whole_or_of_another_file_are_refused() -> None:
     reader = written_wide(table)
     data = learned(reader, table).export_learned()
     other = wide_table(1100, seed=2)
-    wrong = [b"", data + b"\0", b"GLM2" + data[4:], learned(written_wide(other), other).export_learned()]
+    wrong = [b"", data + b"\0", b"GPM9" + data[4:], learned(written_wide(other), other).export_learned()]
     dice = random.Random(2)
     wrong += [data[:end] for end in dice.sample(range(len(data)), examples(200))]
     source = open_mapped(reader, "parquet")

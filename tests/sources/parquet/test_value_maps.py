@@ -233,7 +233,8 @@ def test_a_page_that_changed_under_its_map_gives_an_error_or_what_a_whole_read_g
 def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     entry: dict[str, str], loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All pages that can have a map get one, however small; also if no indices are kept, and after a restart."""
+    """All pages that can have a map get one, however small; also if no indices are kept, after a restart, and by
+    recorded maps."""
     without_whole_dictionaries(monkeypatch)
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_map.LEAST_MAPPED", 0)
     monkeypatch.setattr("gnomon.sources.parquet.page_decode.part_reads.MOST_OF_A_PAGE", 2)
@@ -249,9 +250,12 @@ def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
             for _ in range(2):
                 again = source.fetch(reader, [(row, 0)], names)
                 assert again.equals(once) or str(again) == str(once)  # NaN is no equal of itself
-    for source in sources:
-        later = open_mapped(reader, "parquet")
+    laters = [open_mapped(reader, "parquet") for _ in sources]
+    for source, later in zip(sources, laters, strict=True):
         later.learn(source.export_learned())
+    maps = sources[0].export_maps(reader, deep=True)
+    assert sources[1].has_maps(reader, maps)
+    for later in (*laters, open_mapped(reader, "parquet", maps=lambda: maps)):
         for row, once in wanted.items():
             again = later.fetch(reader, [(row, 0)], names)
             assert again.equals(once) or str(again) == str(once)
