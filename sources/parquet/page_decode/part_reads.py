@@ -40,8 +40,11 @@ class PartReads:
         for part, known in self._parts:
             content: Content | None = known
             if content is None:
-                assert self._map.pieces is not None
-                content = self._map.pieces.unpacked(part, next(read))
-                if self._pages is not None:
+                pieces = self._map.pieces
+                assert pieces is not None
+                if self._pages is None:
+                    content = pieces.unpacked(part, next(read))
+                else:  # other fetches may want values behind the ones of this fetch
+                    content = pieces.unpacked(pieces.entire(part), next(read))
                     self._pages.put((self._leaf, part.range), content)
             yield part, content.data

@@ -65,6 +65,11 @@ class Pieces(NamedTuple):
             at, stop = self.starts[begin // self.unit], self.starts[-(-end // self.unit)]
         return PagePart((offset + self.body + at, stop - at), begin, end - begin, values)
 
+    def entire(self, part: PagePart) -> PagePart:
+        """The part with all content of its pieces."""
+        end = min(-(-(part.begin + part.size) // self.unit) * self.unit, self.size)
+        return part._replace(size=end - part.begin)
+
     def unpacked(self, part: PagePart, data: bytes) -> Content:
         """The content of a part, from its bytes. NeedsPyarrow where they changed or do not give it."""
         if self.starts:
@@ -219,6 +224,8 @@ class ValueMap(MappedPage):
             raise NeedsPyarrow
         if self._width:
             starts = [self._lead + value * self._width - begin for value in values]
+            if starts and not 0 <= starts[0] <= starts[-1] <= len(content) - self._width:
+                raise NeedsPyarrow
             return [content[at : at + self._width] for at in starts]
         found = []
         for value in values:

@@ -15,6 +15,7 @@ from gnomon.sources import DamagedMaps, DamagedSource, check_maps, maps_have_val
 from gnomon.sources.contract import MappedFile
 from gnomon.sources.parquet import page_map_codec, read_plan, value_map_codec
 from tests.profiles import examples, positions
+from tests.sources.parquet.test_kept_pages import Pages
 from tests.sources.parquet.test_value_maps import (
     LAYOUTS,
     coded_table,
@@ -82,6 +83,28 @@ def test_the_first_fetch_of_entries_of_a_dictionary_reads_parts_of_it(
         if len(rows) == 1:
             assert reader.rounds <= 2
             assert reader.bytes_read < 6 * 2 * FRAGMENT
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "dictionary"])
+def test_a_part_in_memory_serves_all_values_of_its_fragments(
+    coded: bool, layout: str, loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also values behind the one for which it was read."""
+    without_whole_dictionaries(monkeypatch)
+    numbers, rows = range(30_000), list(range(0, 30_000, 200 if coded else 500))
+    wide = {"id": numbers, "digest": pa.array([b"%020d" % i for i in numbers], pa.binary(20))}
+    table = coded_table(30_000) if coded else pa.table(wide | {"text": [f"text {i}" for i in numbers]})
+    written_so = {"row_group_size": 30_000, "data_page_size": 1 << 20, **LAYOUTS[layout]}
+    reader = (written_coded if coded else written_wide)(table, **written_so)
+    source, places = opened(reader, recorded(reader)), []
+    source.keep_in(Pages())
+    for row in [*rows, *random.Random(1).sample(numbers, 30)]:
+        found = source.fetch(reader, [(row, 0)], table.column_names)
+        assert found.cast(table.schema).equals(table.slice(row, 1))
+        places.append(len(set(reader.reads)))
+    assert len(reader.reads) == places[-1]  # no part was read twice
+    assert all(length < 3 * FRAGMENT for _, length in reader.reads)
 
 
 @pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "gzip", "data_page_version": "2.0"}])
