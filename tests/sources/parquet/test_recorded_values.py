@@ -85,10 +85,11 @@ def test_the_first_fetch_of_entries_of_a_dictionary_reads_parts_of_it(
             assert reader.bytes_read < 6 * 2 * FRAGMENT
 
 
+@needs_loops
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("coded", [False, True], ids=["plain", "dictionary"])
 def test_a_part_in_memory_serves_all_values_of_its_fragments(
-    coded: bool, layout: str, loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    coded: bool, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also values behind the one for which it was read."""
     without_whole_dictionaries(monkeypatch)
@@ -246,11 +247,10 @@ def test_a_damaged_page_has_no_map_and_the_others_have(coded: bool) -> None:
             source.fetch(reader, rows, [column])
 
 
+@needs_loops
 @pytest.mark.parametrize("layout", ["snappy", "uncompressed", "snappy, version 2"])
 @pytest.mark.parametrize("coded", [False, True], ids=["plain", "dictionary"])
-def test_maps_of_damaged_pages_give_errors_or_what_whole_reads_give(
-    coded: bool, layout: str, loops: SimpleNamespace
-) -> None:
+def test_maps_of_damaged_pages_give_errors_or_what_whole_reads_give(coded: bool, layout: str) -> None:
     """The pages have no checksums. Their damage never makes a build fail."""
     table = coded_table(30_000) if coded else wide_table(600)
     reader = (written_coded if coded else written_wide)(table, **LAYOUTS[layout])
