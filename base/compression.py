@@ -13,7 +13,10 @@ import bz2
 import lzma
 import sys
 import zlib
+from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
 from typing import Protocol, cast
 
 import cramjam
@@ -32,6 +35,7 @@ RAW_DEFLATE = -15  # window bits of a deflate stream without a header (RFC 1951)
 ZLIB, GZIP, GZIP_OR_ZLIB = 15, 31, 47  # window bits of deflate streams with a header
 XZ_MEMORY_BYTES = 66 << 20  # the strongest preset needs this much to decompress
 ZSTANDARD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}  # 128 MiB, which level 22 uses
+SLICE, STEP = 16 << 10, 64 << 10  # compressed bytes, and content bytes, of `decompress_by_slices`
 SNAPPY_GROWTH = 22  # content bytes per compressed byte at most: a copy of 64 bytes takes three
 LZ4_GROWTH = 255  # a byte of a length adds at most 255
 
@@ -120,6 +124,64 @@ def _decompress_stream(
     if end_required and not stream.eof:
         raise CorruptData("the compressed stream is truncated")
     return content, stream.unused_data
+
+
+def decompress_by_slices(codec: str, data: bytes | memoryview, size: int) -> tuple[memoryview, "array[int]"]:
+    """The content of `data`, a whole stream of `size` content bytes, and the content bytes that are complete after each
+    `SLICE` bytes of `data`. `codec` is "zstandard" or a deflate stream. CorruptData for anything else."""
+    ends = array("i", bytes(4 * -(-len(data) // SLICE)))
+    unpack = _zstandard_by_slices if codec == "zstandard" else partial(_deflate_by_slices, STREAMS[codec]())
+    try:
+        content = unpack(data, size, ends)
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+    return content, array("i", accumulate(ends, max))
+
+
+def _zstandard_by_slices(data: bytes | memoryview, size: int, ends: "array[int]") -> memoryview:
+    """By pyarrow, whose memory pool makes large blocks cheaper than Python's. It reads ahead, which makes the ends
+    smaller than they could be."""
+    source = pa.BufferReader(data)
+    stream = pa.CompressedInputStream(source, "zstd")
+    content = memoryview(pa.allocate_buffer(size)).cast("B")
+    done = 0
+    while done < size:
+        read = stream.readinto(content[done : done + STEP])
+        if not read:
+            break
+        done += read
+        ends[-(-source.tell() // SLICE) - 1] = done
+    if done != size or stream.read(1) or source.tell() != len(data):
+        raise CorruptData(f"not a stream of {size} bytes")
+    return content
+
+
+def _deflate_by_slices(stream: Stream, data: bytes | memoryview, size: int, ends: "array[int]") -> memoryview:
+    view, pieces, done = memoryview(data), [], 0
+    for place in range(len(ends)):
+        piece = stream.decompress(view[place * SLICE : (place + 1) * SLICE], size + 1 - done)
+        pieces.append(piece)
+        done += len(piece)
+        ends[place] = done
+        if done > size or stream.eof:
+            break
+    if done != size or not stream.eof or stream.unused_data or place + 1 < len(ends):
+        raise CorruptData(f"not one stream of {size} bytes")
+    return memoryview(b"".join(pieces))
+
+
+def decompress_begin(codec: str, data: bytes | memoryview, size: int) -> memoryview:
+    """The first `size` content bytes of a stream that begins with `data`. CorruptData where these give fewer."""
+    try:
+        if codec == "zstandard":
+            content = memoryview(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read_buffer(size)).cast("B")
+        else:
+            content = memoryview(STREAMS[codec]().decompress(data, size))
+    except LIBRARY_ERRORS as error:
+        raise _corrupt(error) from error
+    if len(content) != size:
+        raise CorruptData(f"the begin of a stream gives {len(content)} bytes, not {size}")
+    return content
 
 
 class PieceDecompressor:

@@ -18,12 +18,15 @@ import pyarrow as pa
 import pytest
 
 from gnomon.base.compression import (
+    SLICE,
     STREAMS,
     BoundExceeded,
     CorruptData,
     DecompressionError,
     PieceDecompressor,
+    decompress_begin,
     decompress_brotli,
+    decompress_by_slices,
     decompress_lz4,
     decompress_lzo,
     decompress_snappy,
@@ -275,3 +278,61 @@ def test_zero_bytes_after_a_gzip_stream_are_padding_wherever_the_input_is_split(
         ]
         assert b"".join(pieces) == DATA + b"tail"
         assert decompressor.at_end
+
+
+SLICED = {"zstandard": "zstd", "gzip or zlib": "gzip"}  # with the names that pyarrow gives them
+
+
+def text(dice: random.Random, size: int) -> bytes:
+    words = [dice.randbytes(dice.randint(2, 20)) for _ in range(300)]
+    return b" ".join(dice.choices(words, k=size // 4))[:size]
+
+
+@pytest.mark.parametrize("codec", SLICED)
+def test_each_slice_of_a_stream_and_all_before_it_give_the_content_that_is_told_of_them(codec: str) -> None:
+    dice = random.Random(codec)
+    for size in (1, 5000, SLICE, 70_000, 400_000, 1_100_000):
+        content = text(dice, size)
+        data = pa.compress(content, SLICED[codec], asbytes=True)
+        unpacked, ends = decompress_by_slices(codec, data, len(content))
+        assert bytes(unpacked) == content
+        assert (len(ends), ends[-1]) == (-(-len(data) // SLICE), len(content))
+        assert list(ends) == sorted(ends)
+        for place, end in enumerate(ends):
+            begin = data[: (place + 1) * SLICE]
+            for wanted in {end, end // 2}:
+                assert bytes(decompress_begin(codec, begin, wanted)) == content[:wanted]
+
+
+@pytest.mark.parametrize("codec", SLICED)
+def test_slices_are_told_of_one_whole_stream_of_the_given_size_alone(codec: str) -> None:
+    content = text(random.Random(1), 200_000)
+    data = pa.compress(content, SLICED[codec], asbytes=True)
+    for given, size in (
+        *((data, size) for size in (0, 1, len(content) - 1, len(content) + 1)),
+        *((data[:cut], len(content)) for cut in (0, 1, SLICE, len(data) // 2, len(data) - 9)),
+        (data + b"\1", len(content)),
+        (data + b"\0" * SLICE, len(content)),
+    ):
+        with pytest.raises(CorruptData):
+            decompress_by_slices(codec, given, size)
+    with pytest.raises(CorruptData):
+        decompress_begin(codec, data[: len(data) // 2], len(content))
+
+
+def test_two_deflate_streams_are_not_told_in_slices() -> None:
+    content = text(random.Random(2), 100_000)
+    data = pa.compress(content, "gzip", asbytes=True)
+    with pytest.raises(CorruptData):
+        decompress_by_slices("gzip or zlib", data + data, 2 * len(content))
+
+
+def test_two_zstandard_streams_are_one_content_or_refused() -> None:
+    content = text(random.Random(2), 100_000)
+    data = pa.compress(content, "zstd", asbytes=True)
+    try:
+        unpacked, _ = decompress_by_slices("zstandard", data + data, 2 * len(content))
+    except CorruptData:
+        return
+    assert bytes(unpacked) == 2 * content
+    assert bytes(decompress_begin("zstandard", data + data, 150_000)) == (2 * content)[:150_000]

@@ -5,6 +5,7 @@
 - `decompress`        a page's bytes, decompressed to exactly the size in its header
 - `rle`               single numbers of the RLE / bit-packing hybrid
 - `plain_values`      the values of a page or dictionary, in the PLAIN encoding
+- `pieces`            which parts of a page can be unpacked without the rest
 - `value_map`         where the values of a page lie, to read and unpack a part of it
 - `value_maps`        the maps of a file's pages, recorded or made by the first fetch from each
 - `make_maps`         the maps of all pages of a chunk, to be recorded

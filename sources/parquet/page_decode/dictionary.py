@@ -7,6 +7,7 @@ from gnomon.base import kernel
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_decode.decompress import Unpacked, decompress_page
+from gnomon.sources.parquet.page_decode.pieces import pieces_of
 from gnomon.sources.parquet.page_decode.plain_values import (
     LENGTH_BYTES,
     ByteArrayValues,
@@ -14,7 +15,7 @@ from gnomon.sources.parquet.page_decode.plain_values import (
     NeedsPyarrow,
     decoding,
 )
-from gnomon.sources.parquet.page_decode.value_map import ValueMap, pieces_of
+from gnomon.sources.parquet.page_decode.value_map import ValueMap
 from gnomon.sources.parquet.page_header import PageHeader
 from gnomon.sources.parquet.schema import BINARY, Leaf
 
@@ -71,7 +72,7 @@ class Dictionary:
         return FixedWidthValues(unpacked.content, self._leaf.width)
 
     def _map(self, unpacked: Unpacked) -> ValueMap | None:
-        content, body, starts = unpacked
+        content, body, starts = unpacked.content, unpacked.body, unpacked.starts
         size, width, marks = len(content), self._leaf.width, b""
         if self._leaf.kind == BINARY:
             width, found = 0, kernel.byte_array_marks(content, 0, self.count)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.page_decode.decompress import STREAMS_OF
 from gnomon.sources.parquet.page_decode.dictionary import Dictionary
 from gnomon.sources.parquet.page_decode.page import DecompressedPage
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
@@ -14,7 +15,7 @@ from gnomon.sources.parquet.page_map import PageMap, Range
 from gnomon.sources.parquet.schema import Leaf
 
 TOGETHER = 8 << 20  # bytes of pages that are read at once; a larger page is read alone
-READ_IN_PARTS = ("UNCOMPRESSED", "SNAPPY")  # codecs
+READ_IN_PARTS = ("UNCOMPRESSED", "SNAPPY")  # codecs of pages, also of dictionaries, that have parts
 KEPT_PAGE = 2 * (LONGEST_INDICES + LONGEST_LEVELS)  # bytes of a page whose indices a map may keep, with its header
 
 Page = tuple[Range, int | None]  # place, and rows of a data page; None for the dictionary
@@ -33,10 +34,13 @@ def make_maps(reader: RangeReader, place: ChunkPlace, leaf: Leaf, pages: PageMap
 
 
 def _candidates(place: ChunkPlace, pages: PageMap) -> list[Page]:
-    """The pages that may have a map. With codecs that unpack whole pages only, these are small pages of indices."""
+    """The pages that may have a map. With codecs that unpack whole pages only, these are small pages of indices; with
+    codecs of streams, no dictionaries."""
     spans = zip(pages.offsets.tolist(), pages.lengths.tolist(), strict=True)
     rows = (pages.first_rows[1:] - pages.first_rows[:-1]).tolist()
     found: list[Page] = [(span, count) for span, count in zip(spans, rows, strict=True) if count]
+    if CODECS[place.chunk.codec] in STREAMS_OF:
+        return found
     if CODECS[place.chunk.codec] in READ_IN_PARTS:
         return [(pages.dictionary, None), *found] if pages.dictionary else found
     return [page for page in found if page[0][1] <= KEPT_PAGE] if pages.dictionary else []

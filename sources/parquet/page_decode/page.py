@@ -11,6 +11,7 @@ from gnomon.base.kernel import FRAGMENT
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_decode.decompress import Unpacked, decompress_page
 from gnomon.sources.parquet.page_decode.leaf_rows import LeafRows
+from gnomon.sources.parquet.page_decode.pieces import INDEX_STEP, AnyPieces, pieces_of, stream_pieces_of
 from gnomon.sources.parquet.page_decode.plain_values import (
     LOOK_AHEAD,
     ByteArrayValues,
@@ -24,14 +25,12 @@ from gnomon.sources.parquet.page_decode.plain_values import (
 )
 from gnomon.sources.parquet.page_decode.rle import flags_at
 from gnomon.sources.parquet.page_decode.value_map import (
-    INDEX_STEP,
     LONGEST_INDICES,
     LONGEST_LEVELS,
     IndexMap,
     ValueMap,
-    pieces_of,
 )
-from gnomon.sources.parquet.page_header import RLE, PageHeader
+from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader
 from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 
@@ -54,7 +53,9 @@ class DecompressedPage:
         self._leaf = leaf
         self._count = count
         with self._decoding():
-            levels, unpacked = decompress_page(page, header, place, offset)
+            levels, unpacked = decompress_page(
+                page, header, place, offset, self._is_mappable and header.encoding == PLAIN
+            )
             self._content = unpacked.content
             self._repetitions, self._definitions, body = self._sections(levels)
             self._values = page_values(body, header, leaf)
@@ -62,6 +63,11 @@ class DecompressedPage:
         numbers = NUMBER_BYTES * header.values if isinstance(self._values, ByteArrayValues | DictionaryIndices) else 0
         mapped = self.map.cache_bytes if self.map is not None else 0
         self.cache_bytes = OBJECT_BYTES + header.uncompressed + numbers + mapped
+
+    @property
+    def _is_mappable(self) -> bool:
+        """Whether the page may have a map."""
+        return kernel.COMPILED and not self._leaf.repetitions and self._leaf.definitions <= 1
 
     @property
     def needs_dictionary(self) -> bool:
@@ -105,8 +111,8 @@ class DecompressedPage:
     def _map(self, page: bytes, unpacked: Unpacked, values: memoryview) -> ValueMap | IndexMap | None:
         """The map of the page, by which compiled loops find its values; None for other pages. `values`: the content of
         the page after its levels."""
-        leaf, (content, body, starts) = self._leaf, unpacked
-        if not kernel.COMPILED or leaf.repetitions or leaf.definitions > 1 or len(self._definitions) > LONGEST_LEVELS:
+        leaf, content, body, starts = self._leaf, unpacked.content, unpacked.body, unpacked.starts
+        if not self._is_mappable or len(self._definitions) > LONGEST_LEVELS:
             return None
         levels, count, size = None, self._count, len(content)
         lead = size - len(values)
@@ -122,10 +128,10 @@ class DecompressedPage:
             pieces = pieces_of(page, body, size, starts, INDEX_STEP)
             return IndexMap(pieces, levels, count, values[0], marks, None) if marks else None
         if isinstance(self._values, FixedWidthValues) and lead + count * leaf.width <= size:
-            return ValueMap(pieces_of(page, body, size, starts), levels, count, lead, size, leaf.width, b"")
+            return ValueMap(_pieces_of(page, unpacked), levels, count, lead, size, leaf.width, b"")
         if isinstance(self._values, ByteArrayValues):
             marks = kernel.byte_array_marks(content, lead, count)
-            return ValueMap(pieces_of(page, body, size, starts), levels, count, lead, size, 0, marks) if marks else None
+            return ValueMap(_pieces_of(page, unpacked), levels, count, lead, size, 0, marks) if marks else None
         return None
 
     def _sections(self, levels: memoryview) -> tuple[memoryview, memoryview, memoryview]:
@@ -175,6 +181,12 @@ class DecompressedPage:
             b"",
         )
         return found, [span for span in spans if span[0] < span[1]]
+
+
+def _pieces_of(page: bytes, unpacked: Unpacked) -> AnyPieces | None:
+    if unpacked.stream is not None and unpacked.body is not None:
+        return stream_pieces_of(page, unpacked.body, *unpacked.stream)
+    return pieces_of(page, unpacked.body, len(unpacked.content), unpacked.starts)
 
 
 def _of_rows(levels: Levels, bounds: Sequence[Span]) -> bytes:

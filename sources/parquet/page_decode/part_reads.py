@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
-from gnomon.sources.parquet.page_decode.value_map import Content, IndexMap, MappedPage, PagePart
+from gnomon.sources.parquet.page_decode.pieces import Content, PagePart
+from gnomon.sources.parquet.page_decode.value_map import IndexMap, MappedPage
 from gnomon.sources.parquet.page_decode.value_maps import ValueMaps
 from gnomon.sources.parquet.page_map import Range
 
@@ -35,7 +36,7 @@ class PartReads:
         self._parts = [(part, pages.get((leaf, part.range)) if pages else None) for part in parts]
         self.ranges: list[Range] = [part.range for part, content in self._parts if content is None]
 
-    def contents(self, read: Iterator[bytes]) -> Iterator[tuple[PagePart, bytes]]:
+    def contents(self, read: Iterator[bytes]) -> Iterator[tuple[PagePart, bytes | memoryview]]:
         """Each part with its content; `read` has the bytes of `ranges`. NeedsPyarrow where a part is damaged."""
         for part, known in self._parts:
             content: Content | None = known

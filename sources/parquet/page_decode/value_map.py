@@ -1,102 +1,24 @@
 """Where the values of a page lie, so that a fetch reads and unpacks a part of the page instead of all of it.
 
 A map is made of a page that was read whole, with its checksum verified. `ValueMap` is for PLAIN values, of a flat
-column or of a dictionary; `IndexMap` is for indices into a dictionary. Parts are read of pages that consist of
-independent snappy fragments (`gnomon.base.kernel_python`) or are not compressed."""
+column or of a dictionary; `IndexMap` is for indices into a dictionary. `pieces` says which parts can be unpacked."""
 
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
-
-from isal import isal_zlib
 
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
+from gnomon.sources.parquet.page_decode.pieces import OBJECT_BYTES, AnyPieces, PagePart, Pieces, StreamPieces
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
 from gnomon.sources.parquet.page_decode.rle import flags_at, values_at
-from gnomon.sources.parquet.page_map import Range
 
-OBJECT_BYTES = 600  # memory of a map besides its numbers
 LEAST_MAPPED = FRAGMENT  # content bytes: a page of one fragment is read whole
 LONGEST_LEVELS = 4096  # bytes of levels that a map keeps
 LONGEST_INDICES = 4096  # bytes of a page's indices that a map keeps, so that they are not read
 VALUES, INDICES = 0, 1  # kinds of map
-INDEX_STEP = 4096  # content bytes of a page of indices that is not compressed, read as one
-
-
-class PagePart(NamedTuple):
-    """A part of a page that holds wanted values: its bytes in the file, the content position where it begins, the
-    content bytes to unpack, and the wanted values."""
-
-    range: Range
-    begin: int
-    size: int
-    values: list[int]
-
-
-class Content(NamedTuple):
-    """The content bytes of a part of a page, in the form in which a cache keeps them."""
-
-    data: bytes
-    cache_bytes: int
-
-
-class Pieces(NamedTuple):
-    """How the content of a page is stored in it. Pieces of `unit` content bytes can be unpacked alone: a single byte or
-    `INDEX_STEP` bytes where the content is not compressed, else a snappy fragment.
-
-    `body` is the position in the page where the content of `size` bytes begins. `starts` are the positions of the
-    pieces, counted from `body`, and that of their end. `checks` are the CRC-32 of the pieces, as they are stored. Both
-    are empty for single bytes."""
-
-    body: int
-    size: int
-    unit: int
-    starts: "array[int]"
-    checks: "array[int]"
-
-    def part(self, offset: int, begin: int, end: int, values: list[int]) -> PagePart:
-        """The part of the page at `offset` with this content. `begin` is where a piece begins."""
-        at, stop = begin, end
-        if self.starts:
-            at, stop = self.starts[begin // self.unit], self.starts[-(-end // self.unit)]
-        return PagePart((offset + self.body + at, stop - at), begin, end - begin, values)
-
-    def entire(self, part: PagePart) -> PagePart:
-        """The part with all content of its pieces."""
-        end = min(-(-(part.begin + part.size) // self.unit) * self.unit, self.size)
-        return part._replace(size=end - part.begin)
-
-    def unpacked(self, part: PagePart, data: bytes) -> Content:
-        """The content of a part, from its bytes. NeedsPyarrow where they changed or do not give it."""
-        if self.starts:
-            first, view = part.begin // self.unit, memoryview(data)
-            starts = self.starts[first : 1 - (-(part.begin + part.size) // self.unit)]
-            for check, (at, stop) in zip(self.checks[first:], pairwise(starts), strict=False):
-                if isal_zlib.crc32(view[at - starts[0] : stop - starts[0]]) != check:
-                    raise NeedsPyarrow
-        content: bytes | None = data[: part.size]
-        if self.unit == FRAGMENT:
-            content = kernel.unpack_fragments(data, 0, len(data), part.size)
-        if content is None or len(content) != part.size:
-            raise NeedsPyarrow
-        return Content(content, OBJECT_BYTES + len(content))
-
-
-def pieces_of(page: bytes, body: int | None, size: int, starts: bytes | None, step: int = 1) -> Pieces | None:
-    """The pieces of a page whose content of `size` bytes begins at `body`; None where `body` is. `starts` are those of
-    snappy fragments; None where the content is not compressed and has pieces of `step` bytes."""
-    if body is None:
-        return None
-    if starts is None and step == 1:
-        return Pieces(body, size, 1, array("i"), array("I"))
-    bounds = array("i", [*range(0, size, step), size] if starts is None else starts)
-    view = memoryview(page)[body:]
-    checks = array("I", [isal_zlib.crc32(view[at:stop]) for at, stop in pairwise(bounds)])
-    return Pieces(body, size, step if starts is None else FRAGMENT, bounds, checks)
 
 
 class Stored(NamedTuple):
@@ -112,7 +34,7 @@ class MappedPage(ABC):
 
     __slots__ = ("count", "levels", "pieces")
 
-    def __init__(self, pieces: Pieces | None, levels: bytes | None, count: int) -> None:
+    def __init__(self, pieces: AnyPieces | None, levels: bytes | None, count: int) -> None:
         """`pieces`: None where parts of the page cannot be unpacked alone. `levels`: the definition levels; empty where
         all values are set, None where the column has no nulls. `count`: the values of the page."""
         self.pieces = pieces
@@ -126,8 +48,7 @@ class MappedPage(ABC):
 
     @property
     def cache_bytes(self) -> int:
-        numbers = len(self.pieces.starts) + len(self.pieces.checks) if self.pieces else 0
-        return OBJECT_BYTES + len(self.levels or b"") + 4 * numbers
+        return OBJECT_BYTES + len(self.levels or b"") + (self.pieces.cache_bytes if self.pieces else 0)
 
     def has(self, values: Sequence[int]) -> bool:
         """Whether the page has all of these values, which ascend."""
@@ -166,10 +87,10 @@ class MappedPage(ABC):
         """The map, for `restored`."""
 
     def _stored(self, kind: int, numbers: tuple[int, int, int], marks: bytes, kept: bytes | None) -> Stored:
-        body, size, unit, starts, checks = self.pieces or (-1, 0, 0, b"", b"")
+        body, size, unit, bounds, checks = self.pieces or (-1, 0, 0, b"", b"")
         return Stored(
             (kind, self.count, *numbers, body, size, unit),
-            (bytes(starts), bytes(checks), self.levels, marks, kept),
+            (bytes(bounds), bytes(checks), self.levels, marks, kept),
         )
 
 
@@ -180,7 +101,7 @@ class ValueMap(MappedPage):
 
     def __init__(
         self,
-        pieces: Pieces | None,
+        pieces: AnyPieces | None,
         levels: bytes | None,
         count: int,
         lead: int,
@@ -245,7 +166,7 @@ class IndexMap(MappedPage):
     __slots__ = ("_firsts", "_positions", "_stops", "_width", "kept")
 
     def __init__(
-        self, pieces: Pieces | None, levels: bytes | None, count: int, width: int, marks: bytes, kept: bytes | None
+        self, pieces: AnyPieces | None, levels: bytes | None, count: int, width: int, marks: bytes, kept: bytes | None
     ) -> None:
         """`width`: bits of an index. `marks`: see `kernel.hybrid_marks`. `kept`: all indices in their hybrid encoding,
         of a page that has few bytes of them; such a page is not read at all, and has no pieces and no marks."""
@@ -284,7 +205,7 @@ class IndexMap(MappedPage):
             raise NeedsPyarrow
         return values_at(memoryview(self.kept), self._width, values, limit)
 
-    def indices(self, content: bytes, begin: int, values: Sequence[int], limit: int) -> list[int]:
+    def indices(self, content: bytes | memoryview, begin: int, values: Sequence[int], limit: int) -> list[int]:
         """The indices with these numbers, each less than `limit`, from content that begins at `begin`. ValueError where
         it does not hold them."""
         if not self.has(values):
@@ -310,10 +231,11 @@ class IndexMap(MappedPage):
 def restored(stored: Stored) -> MappedPage:
     """The map that gave `stored`."""
     kind, count, lead, all_bytes, width, body, size, unit = stored.numbers
-    starts, checks, levels, marks, kept = stored.parts
-    pieces = None
+    bounds, checks, levels, marks, kept = stored.parts
+    pieces: AnyPieces | None = None
     if body >= 0:
-        pieces = Pieces(body, size, unit, array("i", starts or b""), array("I", checks or b""))
+        numbers = array("i", bounds or b""), array("I", checks or b"")
+        pieces = StreamPieces(body, size, unit, *numbers) if unit < 0 else Pieces(body, size, unit, *numbers)
     if kind == VALUES:
         return ValueMap(pieces, levels, count, lead, all_bytes, width, marks or b"")
     return IndexMap(pieces, levels, count, width, marks or b"", kept)

@@ -108,7 +108,7 @@ def test_a_part_in_memory_serves_all_values_of_its_fragments(
     assert all(length < 3 * FRAGMENT for _, length in reader.reads)
 
 
-@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "gzip", "data_page_version": "2.0"}])
+@pytest.mark.parametrize("options", [{"compression": "lz4"}, {"compression": "brotli", "data_page_version": "2.0"}])
 def test_of_other_codecs_only_the_indices_of_small_pages_are_recorded(
     options: dict[str, Any], loops: SimpleNamespace
 ) -> None:
@@ -121,6 +121,20 @@ def test_of_other_codecs_only_the_indices_of_small_pages_are_recorded(
         assert len(reader.reads) == 1  # the dictionary
     plain = written_wide(wide_table(300), **options)
     assert len(recorded(plain)) < len(open_mapped(plain, "parquet").export_maps(plain)) + 60
+
+
+@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "gzip", "data_page_version": "2.0"}])
+def test_the_first_fetch_from_a_page_that_is_one_stream_reads_up_to_the_value(
+    options: dict[str, Any], loops: SimpleNamespace
+) -> None:
+    table = wide_table(1500).select(["html"])
+    reader = written_wide(table, **options, data_page_size=64 << 20)
+    maps = recorded(reader)
+    for row in (3, 300, 1499):
+        reader.forget()
+        source = opened(reader, maps)
+        assert source.fetch(reader, [(row, 0)], ["html"])["html"][0] == table["html"][row]
+        assert (sum(length for _, length in reader.reads) < len(reader.data) / 2) == (row < 1000)
 
 
 def test_nested_columns_have_none_and_are_read_as_ever(loops: SimpleNamespace) -> None:
