@@ -20,6 +20,7 @@ from gnomon.sources.parquet.page_decode import (
     PageKey,
     RowRead,
     ValueMaps,
+    are_alike,
     make_maps,
 )
 from gnomon.sources.parquet.page_map import PageMap, map_pages
@@ -254,7 +255,7 @@ class ReadPlanner:
             if not left:
                 break
             found = recorded.get(key)
-            if found is not None and found.stored() != made.stored():
+            if found is not None and not are_alike(found, made):
                 return False
             left -= found is not None
         return not left

@@ -23,7 +23,7 @@ from gnomon.sources.parquet.page_decode.make_maps import make_maps
 from gnomon.sources.parquet.page_decode.part_reads import PageCaches
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
 from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
-from gnomon.sources.parquet.page_decode.value_map import MappedPage, Stored, restored
+from gnomon.sources.parquet.page_decode.value_map import MappedPage, Stored, are_alike, restored
 from gnomon.sources.parquet.page_decode.value_maps import PageKey, ValueMaps
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "RowRead",
     "Stored",
     "ValueMaps",
+    "are_alike",
     "make_maps",
     "restored",
 ]

@@ -241,6 +241,14 @@ def restored(stored: Stored) -> MappedPage:
     return IndexMap(pieces, levels, count, width, marks or b"", kept)
 
 
+def are_alike(one: MappedPage, other: MappedPage) -> bool:
+    """Whether two maps say the same of a page. How much content the slices of a stream give is not compared: that
+    depends on the version of the decoder, and a fetch notices if it is less."""
+    first, second = one.stored(), other.stored()
+    begin = 1 if isinstance(one.pieces, StreamPieces) else 0
+    return first.numbers == second.numbers and first.parts[begin:] == second.parts[begin:]
+
+
 def _interleaved(*columns: "array[int]") -> bytes:
     """Numbers in the order first of each column, second of each, and so on."""
     together = array("i", bytes(4 * len(columns) * len(columns[0])))

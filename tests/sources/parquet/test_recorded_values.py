@@ -137,6 +137,16 @@ def test_the_first_fetch_from_a_page_that_is_one_stream_reads_up_to_the_value(
         assert (sum(length for _, length in reader.reads) < len(reader.data) / 2) == (row < 1000)
 
 
+def test_maps_of_a_stream_are_alike_whatever_its_decoder_reads_ahead(
+    loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = written_wide(wide_table(1500).select(["html"]), compression="zstd")
+    maps = recorded(reader)
+    monkeypatch.setattr("gnomon.base.compression.STEP", 1 << 20)
+    assert recorded(reader) != maps
+    assert open_mapped(reader, "parquet").has_maps(reader, maps)
+
+
 def test_nested_columns_have_none_and_are_read_as_ever(loops: SimpleNamespace) -> None:
     reader = BytesReader(written(nested_table(), data_page_version="2.0"))
     source = opened(reader, recorded(reader))
