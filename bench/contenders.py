@@ -5,10 +5,11 @@ import json
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
@@ -95,10 +96,17 @@ class GnomonOverHttp(Contender):
 
     def __init__(self, source: Path, extra: Path) -> None:
         super().__init__(source, extra)
-        server = self.closing.enter_context(serve(extra))
+        self._index = extra
+        self._serving = self.closing.enter_context(ExitStack())
+        self._serve({})
+
+    def _serve(self, environment: Mapping[str, str]) -> None:
+        """Start the service, in place of the one before."""
+        self._serving.close()
+        server = self._serving.enter_context(serve(self._index, environment=environment))
         self.pid = server.pid
         self._connection = http.client.HTTPConnection(server.host, server.port, timeout=HTTP_SECONDS)
-        self.closing.callback(self._connection.close)
+        self._serving.callback(self._connection.close)
 
     def fetch(self, key: str) -> Answer:
         self._connection.request("GET", f"/rows/{quote(key, safe='')}")
@@ -107,6 +115,19 @@ class GnomonOverHttp(Contender):
         if response.status not in (200, 404):
             raise RuntimeError(f"{key}: HTTP status {response.status}: {body[:500]!r}")
         return Answer(json.loads(body)["rows"] if response.status == 200 else [])
+
+
+class GnomonOverHttpWithKnownPages(GnomonOverHttp):
+    """The pages of the keys were read before, by a service that has ended: they are not in memory."""
+
+    name = "Gnomon over HTTP, pages known"
+
+    def prepare(self, keys: Sequence[str]) -> None:
+        environment = {"GNOMON_MAPS_FOLDER": self.closing.enter_context(TemporaryDirectory())}
+        self._serve(environment)
+        for key in keys:
+            self.fetch(key)
+        self._serve(environment)
 
 
 class DuckDbOnFiles(Contender):

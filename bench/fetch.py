@@ -19,6 +19,7 @@ from bench.contenders import (
     DuckDbOnFiles,
     GnomonInProcess,
     GnomonOverHttp,
+    GnomonOverHttpWithKnownPages,
     GnomonWithKnownPages,
     LanceCopy,
     PolarsOnFiles,
@@ -47,14 +48,14 @@ WORKLOADS = (
         AS_SPARK_WRITES,
         "Parquet as Spark writes it",
         (
-            *(GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp),
+            *(GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp, GnomonOverHttpWithKnownPages),
             *(DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, SqliteCopy, LanceCopy),
         ),
     ),
     Workload(
         MEGABYTE_PAGES,
         "The same rows as pyarrow writes them, pages of 1 MB, one file a partition",
-        (GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp, LanceCopy),
+        (GnomonInProcess, GnomonWithKnownPages, GnomonOverHttp, GnomonOverHttpWithKnownPages, LanceCopy),
     ),
 )
 WARM_UP_KEYS = 20

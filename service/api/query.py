@@ -13,12 +13,13 @@ from gnomon.shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePoin
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
 from gnomon.shadow.fetch import Bounds, Query
 from gnomon.shadow.lookup import Wanted
-from gnomon.shadow.storage import Trace
+from gnomon.shadow.storage import Trace, check_may_wait
 
 P = ParamSpec("P")
 T = TypeVar("T")
 # Memory of a look-up: nodes and pages that are unpacked; then copies of its rows: as Arrow, in Python, as text.
 PAGE_BYTES, COPIES = 8 << 20, 3
+MOST_AT_ONCE = 64 * 1024  # bytes of an answer that must not wait, or of its rows: more take long to make and compress
 
 # What a newer snapshot may know better: a source file that changed, an index file that was vacuumed with its snapshot.
 MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
@@ -58,6 +59,8 @@ class Question:
         bounds = Bounds(self.served.max_rows, self.served.max_answer_bytes, self.rows, self.bytes)
 
         def reserve(size: int) -> None:
+            if size > MOST_AT_ONCE:
+                check_may_wait("rows of many bytes")
             self.hold.need(PAGE_BYTES + COPIES * size)
 
         return Query(keys, self.stats, self.where, self.columns, self.options.limit, bounds, each, reserve)
@@ -93,15 +96,17 @@ class Question:
         asked = self._asked(media_type, key)
         kept = None if self.options.explain else self.served.answers.get(asked, self.index)
         if kept is not None:
+            if len(kept.body) > MOST_AT_ONCE:
+                check_may_wait("a large answer")
             return self._noted(kept)
         body, count = make()
         if count and not self.options.explain:
             self.served.answers.put(asked, KeptAnswer(body, count, dict(self.stats.source.opened)))
         return body
 
-    def at_hand(self, media_type: str, key: Wanted, most_bytes: int) -> bytes | None:
-        """The kept answer to a key, of at most that many bytes, without a wait; None where memory does not tell."""
-        kept = self.served.answers.at_hand(self._asked(media_type, key), self.index.at_hand, most_bytes)
+    def at_hand(self, media_type: str, key: Wanted) -> bytes | None:
+        """The kept answer to a key, if it is not large, without a wait; None where memory does not tell."""
+        kept = self.served.answers.at_hand(self._asked(media_type, key), self.index.at_hand, MOST_AT_ONCE)
         return None if kept is None else self._noted(kept)
 
     def _asked(self, media_type: str, key: Wanted) -> Hashable:

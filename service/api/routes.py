@@ -15,7 +15,7 @@ from starlette.routing import request_response
 
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
 from gnomon.service.api import arrow, json_answers, models
-from gnomon.service.api.at_hand import answer_at_hand
+from gnomon.service.api.at_hand import answer_at_hand, answer_in_memory
 from gnomon.service.api.describe import Descriptions, listed
 from gnomon.service.api.headers import OF_NEWEST, OF_SNAPSHOT
 from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
@@ -184,7 +184,9 @@ async def _rows_of(request: Request, key: object, options: Options) -> Response:
     hold = served.threads.hold_at_once(client, SINGLE_BYTES) if _is_short(request) else None
     if hold is not None:
         try:
-            found = answer_at_hand(served, media_type, key, options, encoding, hold)
+            found = answer_at_hand(served, media_type, key, options, encoding, hold) or answer_in_memory(
+                served, options, work, hold
+            )
         finally:
             if found is None:
                 hold.close()

@@ -22,10 +22,11 @@ from gnomon.shadow.storage import (
     Sized,
     Storage,
     Trace,
+    check_may_wait,
     difference,
     is_local,
     join,
-    note_file_system,
+    may_wait,
     status_in_memory,
     step_of,
 )
@@ -96,8 +97,6 @@ class SourceFiles:
         may raise StorageError."""
         try:
             with self._storage.open(file.path) as found:
-                if not found.is_remote:
-                    note_file_system(found.name)
                 return not difference(file, found) and found.ctime_ns == ctime_ns
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return False
@@ -140,6 +139,7 @@ class SourceFiles:
 
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, read concurrently with its recorded page maps, if any."""
+        check_may_wait(file.path)  # metadata may be long to parse
         found = self._with_maps(file, reader, stats, trace)
         key = _key(file, reader.ctime_ns)
         mapped = cast(MappedFile, found)
@@ -193,7 +193,7 @@ class SourceFiles:
             if source.digest != file.digest:
                 raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
             yield source
-            if self._maps is not None:
+            if self._maps is not None and may_wait():  # a save of maps writes to a disk
                 self._maps.fetched(cast(MappedFile, source))
 
 

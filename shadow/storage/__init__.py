@@ -4,6 +4,7 @@
 - `locations`          a path or URL to its store
 - `local`              local disks
 - `local_status`       the status of a local file, without a wait
+- `no_waiting`         work that must not wait
 - `objects`            S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`     connections to object stores, one for each process
 - `object_errors`      obstore's errors as ours
@@ -30,7 +31,7 @@ from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of
 from gnomon.shadow.storage.deadlines import awaited, check, within
 from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
 from gnomon.shadow.storage.local import LocalStorage
-from gnomon.shadow.storage.local_status import note_file_system, status_in_memory
+from gnomon.shadow.storage.local_status import status_in_memory
 from gnomon.shadow.storage.locations import (
     Place,
     as_location,
@@ -43,6 +44,7 @@ from gnomon.shadow.storage.locations import (
     split,
     storage_at,
 )
+from gnomon.shadow.storage.no_waiting import WouldWait, check_may_wait, may_wait, without_waiting
 from gnomon.shadow.storage.source import SourceStorage, source_storage
 from gnomon.shadow.storage.thread_pool import threads
 from gnomon.shadow.storage.trace import Step, Trace, TracedReader, step_of
@@ -68,10 +70,12 @@ __all__ = [
     "Storage",
     "Trace",
     "TracedReader",
+    "WouldWait",
     "as_location",
     "awaited",
     "below",
     "check",
+    "check_may_wait",
     "difference",
     "endpoint_of",
     "host",
@@ -81,7 +85,7 @@ __all__ = [
     "is_in_doubt",
     "is_local",
     "join",
-    "note_file_system",
+    "may_wait",
     "probe",
     "source_storage",
     "split",
@@ -91,4 +95,5 @@ __all__ = [
     "threads",
     "time_of_store",
     "within",
+    "without_waiting",
 ]

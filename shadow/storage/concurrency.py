@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Generic, TypeVar
 
 from gnomon.shadow.storage.deadlines import awaited, carried, check, left
+from gnomon.shadow.storage.no_waiting import check_may_wait
 from gnomon.shadow.storage.thread_pool import threads
 
 Result = TypeVar("Result")
@@ -22,10 +23,12 @@ class Begun(Generic[Result]):
     until then, the waiting thread makes the call."""
 
     def __init__(self, call: Callable[[], Result]) -> None:
+        check_may_wait("another thread")
         self._call = call
         self._future = threads(POOL, THREADS).submit(carried(call))
 
     def __call__(self) -> Result:
+        check_may_wait("another thread")
         return self._call() if self._future.cancel() else awaited(self._future, "reads side by side")
 
     def leave(self) -> None:
@@ -57,6 +60,7 @@ def in_order(
     if len(calls) == 1:
         yield calls[0]()
         return
+    check_may_wait("other threads")
     pool = threads(POOL, THREADS)
     begun: deque[tuple[Callable[[], Result], Future[Result], int]] = deque()
     waiting = deque(zip(calls, repeat(0) if sizes is None else sizes, strict=False))

@@ -17,6 +17,8 @@ from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.local_status import note_file_system
+from gnomon.shadow.storage.no_waiting import check_may_wait, check_opens, read_at
 
 ACTIONS = {
     errno.ENOSPC: Action.FREE_SPACE,
@@ -42,10 +44,12 @@ class LocalFile:
 
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1
+        check_opens(str(path))
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):  # open succeeds for a folder, too
             raise IsADirectoryError(f"{path}: not a file")
+        note_file_system(self._fd, status.st_dev)
         self.name = str(path)
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
@@ -62,9 +66,9 @@ class LocalFile:
         return parts
 
     def _read(self, offset: int, length: int) -> bytes:
-        data = os.pread(self._fd, length, offset)
+        data = read_at(self._fd, length, offset)
         while len(data) < length:
-            more = os.pread(self._fd, length - len(data), offset + len(data))
+            more = read_at(self._fd, length - len(data), offset + len(data))
             if not more:
                 self._check()
                 end = offset + len(data)
@@ -119,6 +123,7 @@ class LocalStorage:
         return file
 
     def read(self, path: str) -> bytes:
+        check_may_wait(path)
         return (self._root / path).read_bytes()
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
@@ -196,6 +201,7 @@ class LocalStorage:
         yield from self._list(prefix.strip("/"), hidden)
 
     def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:
+        check_may_wait(folder)
         try:
             with os.scandir(self._root / folder) as entries:
                 found = [(entry.name + "/" * entry.is_dir(), entry) for entry in entries]
@@ -260,6 +266,7 @@ def _attributes(status: os.stat_result) -> tuple[int, ...]:
 @contextmanager
 def _writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
     """Turn errors of the operating system into one line with the file and the advice, except errors in `meaning`."""
+    check_may_wait(str(target))
     try:
         yield
     except meaning:

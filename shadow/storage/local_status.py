@@ -11,7 +11,8 @@ import sys
 from typing import Any, NamedTuple
 
 # ext2 to ext4, XFS, Btrfs, F2FS, tmpfs: they keep the status of a known file in memory, and nobody else changes it.
-LOCAL = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
+_TMPFS = 0x01021994
+LOCAL = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, _TMPFS})
 _STATFS_BYTES = 256  # more than the structure has
 _OPENAT2, _RESOLVE_CACHED = 437, 0x20  # the same number on all architectures of Linux but one, which Python calls alpha
 _HOW = struct.pack("=QQQ", os.O_CLOEXEC | getattr(os, "O_PATH", 0), 0, _RESOLVE_CACHED)
@@ -40,21 +41,21 @@ class LocalStatus:
 
     def __init__(self) -> None:
         self._system = _system()
-        self._devices: dict[int, bool] = {}  # whether the file system of a device is local
+        self._devices: dict[int, int] = {}  # the kind of the file system of a device, 0 where it is not local
 
-    def note_file_system(self, path: str) -> None:
-        """Note what file system a file is on. This may wait, and raises OSError."""
-        device = os.stat(path).st_dev
-        if self._system is None or device in self._devices:
+    def note_file_system(self, descriptor: int, device: int) -> None:
+        """Note what file system an open file is on, and its device (`st_dev`). This may wait where the device is not
+        known yet."""
+        if device in self._devices or self._system is None:
             return
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            found = ctypes.create_string_buffer(_STATFS_BYTES)
-            failed = ctypes.CDLL(None).fstatfs(descriptor, found)
-            kind = int.from_bytes(found.raw[: struct.calcsize("l")], sys.byteorder)
-            self._devices[os.fstat(descriptor).st_dev] = not failed and kind in LOCAL
-        finally:
-            os.close(descriptor)
+        found = ctypes.create_string_buffer(_STATFS_BYTES)
+        failed = ctypes.CDLL(None).fstatfs(descriptor, found)
+        kind = int.from_bytes(found.raw[: struct.calcsize("l")], sys.byteorder)
+        self._devices[device] = kind if not failed and kind in LOCAL else 0
+
+    def is_tmpfs(self, descriptor: int) -> bool:
+        """Whether the content of an open file is in memory, as that of all files of its file system."""
+        return self._devices.get(os.fstat(descriptor).st_dev) == _TMPFS
 
     def of(self, path: str) -> Status | None:
         """The status of a regular file; None where it cannot be told without a wait, or there is no such file."""
@@ -78,4 +79,4 @@ class LocalStatus:
 
 
 _shared = LocalStatus()
-note_file_system, status_in_memory = _shared.note_file_system, _shared.of
+note_file_system, status_in_memory, is_tmpfs = _shared.note_file_system, _shared.of, _shared.is_tmpfs

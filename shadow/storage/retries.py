@@ -10,6 +10,7 @@ from gnomon.base.errors import GnomonError
 from gnomon.shadow.errors import Unreachable
 from gnomon.shadow.storage.deadlines import awaited, check, left, out_of_time
 from gnomon.shadow.storage.locations import host
+from gnomon.shadow.storage.no_waiting import check_may_wait
 from gnomon.shadow.storage.thread_pool import threads
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
@@ -38,6 +39,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
     """Repeat an idempotent call while it fails with a transient error. Waits double, with a random half, so that many
     clients do not retry at the same moment. Unreachable after the last try. Under a deadline no try begins that could
     not end in time, and no wait exceeds it: OutOfTime. `where` is the location for the error."""
+    check_may_wait(where)
     begin = time.monotonic()
     for tries in range(1, patience.tries + 1):
         check(where)

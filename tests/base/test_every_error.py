@@ -45,6 +45,7 @@ PRIVATE = {
     "Unclear",
     "Unfit",
     "Unsupported",
+    "WouldWait",
 }
 FIELDS = {"path": "/lake/team: search/x", "offset": 4711, "column": "a", "expected": "1", "found": "2"}
 VALUES = {str: "a text: with; signs", int: 7, object: "found", bool: True, Exception: ValueError("inner")}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,17 +10,19 @@ from threading import Event
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
-from gnomon.service.api import at_hand
+from gnomon.service.api import at_hand, query
 from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import source_files
-from gnomon.shadow.storage import LocalStorage, note_file_system, status_in_memory
+from gnomon.shadow.storage import LocalStorage, may_wait, no_waiting, status_in_memory
 from tests.service.lake import TWICE, Client, make_crawl
 from tests.service.logs.test_access_log import logged
 from tests.service.metrics.test_exposition import samples
+from tests.shadow.make_index import index_source, write_source
 
 ARROW = {"accept": "application/vnd.apache.arrow.stream"}
 GZIP = {"accept-encoding": "gzip"}
@@ -49,7 +52,7 @@ COUNTED = (
 @pytest.fixture
 def client(own: Client, tmp_path: Path) -> Client:
     """A service that has answered before, on a disk whose files need no wait."""
-    note_file_system(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet"))
+    LocalStorage(str(tmp_path / "lake")).open("dt=2026-01-01/p.parquet").close()
     if status_in_memory(str(tmp_path / "lake" / "dt=2026-01-01" / "p.parquet")) is None:
         pytest.skip("this system cannot tell the status of a file without a wait")
     for target, headers in ASKED * 3:
@@ -91,7 +94,6 @@ def test_an_answer_from_memory_is_that_of_a_thread(
     [
         "/rows/second?_explain=true",
         "/rows/second?_snapshot=1",
-        "/rows/absent?_where=dt=2026-01-01",
         f"/rows/{'long' * 2000}",
     ],
 )
@@ -102,7 +104,7 @@ def test_what_may_take_long_is_left_to_a_thread(client: Client, hops: list[str],
 
 
 def test_a_large_answer_is_left_to_a_thread(client: Client, hops: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_hand, "MOST_BYTES", 10)
+    monkeypatch.setattr(query, "MOST_AT_ONCE", 10)
     assert client.get("/rows/second").status_code == 200
     assert len(hops) == 1
 
@@ -144,11 +146,14 @@ def test_a_source_that_hangs_stops_no_other_request(client: Client, monkeypatch:
     opened = LocalStorage.open
 
     def hangs(self: LocalStorage, *args: Any) -> Any:
+        if not may_wait():
+            return opened(self, *args)
         begun.set()
         assert hang.wait(60)
         return opened(self, *args)
 
-    monkeypatch.setattr(source_files, "status_in_memory", lambda _: None)
+    for module in (source_files, no_waiting):
+        monkeypatch.setattr(module, "status_in_memory", lambda _: None)
     monkeypatch.setattr(LocalStorage, "open", hangs)
 
     async def both() -> None:
@@ -194,3 +199,61 @@ def test_metrics_and_the_log_tell_the_same_of_both_ways(
     assert lines[0] == lines[1]
     assert counted[0] == counted[1]
     assert len(counted[0]) > 10
+
+
+def forget(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A service that has read its files, and keeps neither answers nor pages."""
+    client.served.answers._answers.resize(0)
+    fetcher = client.served.index._current.state.fetcher
+    assert fetcher is not None
+    fetcher.files.leave_to_pages(0)
+    monkeypatch.setattr(fetcher.files, "leave_to_pages", lambda _: None)
+    return client
+
+
+@pytest.fixture
+def known(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    return forget(client, monkeypatch)
+
+
+@pytest.fixture
+def long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A service of a file that is not read as a whole when it is opened."""
+    noise = random.Random(7)
+    table = pa.table({"k": range(100), "text": [noise.randbytes(4000).hex() for _ in range(100)]})
+    write_source(tmp_path / "lake", {"p.parquet": table}, use_dictionary=False)
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    client = Client(Settings(indexes=[str(tmp_path / "shadow")]))
+    for _ in range(3):
+        assert client.get("/rows/50").status_code == 200
+    return forget(client, monkeypatch)
+
+
+@pytest.mark.parametrize(("target", "headers"), ASKED)
+def test_a_row_that_the_system_has_in_memory_is_read_as_a_thread_reads_it(
+    known: Client, hops: list[str], monkeypatch: pytest.MonkeyPatch, target: str, headers: Mapping[str, str]
+) -> None:
+    here = told(known.get(target, headers))
+    assert not hops
+    monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+    assert told(known.get(target, headers)) == here
+    assert known.app.state.service.indexes.memory.held == 0
+
+
+@pytest.mark.parametrize("why", ["not in memory", "many bytes read", "large rows", "a network file system"])
+def test_a_row_that_has_to_be_waited_for_is_left_to_a_thread(
+    long_file: Client, hops: list[str], monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    here = told(long_file.get("/rows/50"))
+    assert not hops
+    if why == "not in memory":
+        monkeypatch.setattr(no_waiting, "_NOWAIT", None)
+    elif why == "many bytes read":
+        monkeypatch.setattr(at_hand, "MOST_READ", 10)
+    elif why == "large rows":
+        monkeypatch.setattr(query, "MOST_AT_ONCE", 10)
+    else:
+        monkeypatch.setattr(no_waiting, "status_in_memory", lambda _: None)
+    assert told(long_file.get("/rows/50")) == here
+    assert len(hops) == 1
+    assert long_file.app.state.service.indexes.memory.held == 0

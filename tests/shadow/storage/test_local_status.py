@@ -5,18 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.shadow.storage import LocalStorage, status_in_memory
 from gnomon.shadow.storage import local_status as module
-from gnomon.shadow.storage import note_file_system, status_in_memory
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "file"
     file.write_bytes(b"four")
-    note_file_system(str(file))
+    LocalStorage(str(tmp_path)).open("file").close()
     if status_in_memory(str(file)) is None:
         pytest.skip("this system cannot tell the status of a file without a wait")
     return file
+
+
+def note(status: module.LocalStatus, file: Path) -> None:
+    with file.open("rb") as opened:
+        status.note_file_system(opened.fileno(), file.stat().st_dev)
 
 
 def test_the_status_is_that_of_stat_and_follows_each_change(file: Path) -> None:
@@ -53,21 +58,21 @@ def test_no_status_is_told_on_a_file_system_that_is_not_known_to_be_local(
     fresh = module.LocalStatus()
     assert fresh.of(str(file)) is None, "nobody looked where it lies"
     monkeypatch.setattr(module, "LOCAL", frozenset())  # as NFS, CIFS and FUSE are none
-    fresh.note_file_system(str(file))
+    note(fresh, file)
     assert fresh.of(str(file)) is None
 
 
 def test_a_system_without_the_calls_tells_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_system", lambda: None)
     without = module.LocalStatus()
-    without.note_file_system(str(file))
+    note(without, file)
     assert without.of(str(file)) is None
 
 
 def test_looks_leave_no_descriptor_open(file: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        note_file_system(str(file))
+        note(module.LocalStatus(), file)
         status_in_memory(str(file))
         status_in_memory(str(file.parent))
     assert len(os.listdir("/proc/self/fd")) == before
