@@ -164,10 +164,10 @@ class CurrentSnapshot:
         fetcher = Fetcher(source.storage, view.spec, quarter, maps, pages, action, self._maps)
         return State(self._storage.root, view, source, fetcher, proofs)
 
-    def save_maps(self) -> None:
-        """Save what fetches learned about source pages, if there is a folder for it."""
+    def save_maps(self, seldom: bool = False) -> None:
+        """As `Index.save_maps`."""
         if self._maps is not None:
-            self._maps.save()
+            self._maps.save(seldom)
 
     def pinned(self) -> Self:
         """The same state, pinned. Caches are shared."""

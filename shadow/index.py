@@ -80,9 +80,13 @@ class Index:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Save what fetches learned about source pages, if there is a folder for it. Files are open only while they are
-        read."""
-        self._current.save_maps()
+        """`save_maps`. There is nothing else to close: files are open only while they are read."""
+        self.save_maps()
+
+    def save_maps(self, seldom: bool = False) -> None:
+        """Save what fetches learned about source pages, if there is a folder for it; with `seldom`, only of files whose
+        last save was some time ago."""
+        self._current.save_maps(seldom)
 
     @property
     def spec(self) -> IndexSpec:

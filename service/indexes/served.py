@@ -280,15 +280,21 @@ class ServedIndex:
             threading.Thread(target=look, args=arguments, name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """End the looks, without waiting for one that is under way."""
+        """End the looks, without waiting for one that is under way. Save what was learned about source pages."""
         self._stopped.set()
         self._moved.set()
+        self._save_maps()
 
     def _look_on(self, stopped: threading.Event, moved: threading.Event) -> None:
         failed = 0
         while not stopped.wait(self._pause(failed)):
             self.refresh()
+            self._save_maps(seldom=True)
             failed = failed + 1 if self.unreachable is not None else 0
+
+    def _save_maps(self, seldom: bool = False) -> None:
+        if self._index is not None:
+            self._index.save_maps(seldom)
 
     def _pause(self, failed: int) -> float:
         """Seconds until the next look, a little more or less, so that workers do not all come at once."""

@@ -40,6 +40,11 @@ class _Saved:
         self.count = count
         self.at = time.monotonic()
 
+    @property
+    def is_old(self) -> bool:
+        """Whether the last save was some time ago."""
+        return time.monotonic() - self.at >= SAVE_SECONDS
+
 
 class MapsFolder:
     """The folder of one index. Errors of the disk, and files that cannot be used, never reach a caller: the first is
@@ -63,15 +68,15 @@ class MapsFolder:
     def fetched(self, file: MappedFile) -> None:
         """Save the maps of a file that was fetched from, if there are new ones and the last save was some time ago."""
         known = self._saved.get(file)
-        if known is not None and known.count < file.learned and time.monotonic() - known.at >= SAVE_SECONDS:
+        if known is not None and known.count < file.learned and known.is_old:
             self._save(known, file)
 
-    def save(self) -> None:
-        """Save the new maps of all files that are in memory."""
+    def save(self, seldom: bool = False) -> None:
+        """Save the new maps of all files that are in memory; with `seldom`, as `fetched` does."""
         with self._lock:
             files = list(self._saved.items())
         for file, known in files:
-            if known.count < file.learned:
+            if known.count < file.learned and (known.is_old or not seldom):
                 self._save(known, file)
 
     def _save(self, known: _Saved, file: MappedFile) -> None:

@@ -67,7 +67,7 @@ def test_every_contender_gives_the_same_rows_and_stands_in_the_table(lines: list
         asked = sum(line.contender.name == name for line in lines)
         assert sum(row.startswith(f"| {name} |") for row in rendered) == asked
         assert sum(row.startswith(f"| {name}: absent keys |") for row in rendered) == asked
-    assert goals(lines).count("reached") + goals(lines).count("missed") == 8
+    assert goals(lines).count("reached") + goals(lines).count("missed") == 12
 
 
 @pytest.mark.spark

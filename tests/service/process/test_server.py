@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -11,13 +12,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from gnomon.base import kernel
 from gnomon.service.errors import CannotListen
 from gnomon.service.process.server import _listen, run
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import IndexNotFound
 from tests.service.lake import ODD_KEYS, TWICE
+from tests.service.processes import started
+from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.process
 
@@ -193,3 +198,23 @@ def test_an_address_that_is_taken_is_one_clear_line(crawl_settings: Settings) ->
             match=rf"cannot listen at 127.0.0.1, port {port} \(setting host, setting port\): .*; choose another",
         ):
             run(crawl_settings.model_copy(update={"port": port}))
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="value maps are made by compiled loops")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_learned_about_pages_is_kept_over_a_restart(tmp_path: Path, workers: int) -> None:
+    noise = random.Random(7)
+    table = pa.table({"k": range(200), "text": [noise.randbytes(4000).hex() for _ in range(200)]})
+    write_source(tmp_path / "lake", {"p.parquet": table}, use_dictionary=False)
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    maps = tmp_path / "maps"
+    settings = Settings(indexes=[str(tmp_path / "shadow")], port=0, workers=workers, maps_folder=str(maps))
+    read = []
+    for _ in range(2):
+        with started(settings) as service:
+            told = service.get("/rows/100?_explain=true").json()
+            assert told["rows"][0]["text"] == table["text"][100].as_py()
+            assert service.end()[0] == 0
+        read.append(told["explain"]["source"]["bytes"])
+        assert len(list(maps.iterdir())) == 1
+    assert read[1] < read[0] / 2
