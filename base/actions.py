@@ -65,6 +65,7 @@ class Action(Enum):
     SET_GOOGLE_ACCOUNT = "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS"
     SET_AZURE_KEYS = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
     SET_HADOOP_USER = "set HADOOP_USER_NAME to a user with this permission"
+    TRUST_CERTIFICATE = "set SSL_CERT_FILE to a PEM file of the authority that signed it"
     CHECK_STORE_SETTINGS = "check the settings of the store"
     MORE_BUCKETS = "run gnomon rebucket INDEX --buckets N with more buckets"
 

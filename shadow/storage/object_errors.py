@@ -21,6 +21,8 @@ from gnomon.shadow.storage.retries import Passing
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 STATUS = re.compile(r"status code: (\d{3})")
 CODE = re.compile(r"<Code>(.*?)</Code>")
+CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+NO_REQUEST = "HTTP error: builder error"  # a setting of which the client cannot make a request
 BAD_NAME = "Error parsing Path|empty path segment"
 METADATA_SERVICE = "169.254.169.254"  # the client asks it for credentials where the environment has none
 MOST_WORDS = 300  # characters
@@ -91,6 +93,11 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
         return RangeRefused()
     if found in (401, 403):
         return _no_access(where, error)
+    if certificate := CERTIFICATE.search(text):
+        what = f"the certificate of the store is not trusted ({certificate[1]})"
+        return StorageError(what, where, action=Action.TRUST_CERTIFICATE)
+    if NO_REQUEST in text:
+        return StorageError(f"a setting of the store's client is wrong: {reason(error)}", where, action=_action(where))
     if METADATA_SERVICE in text:
         return StorageError("no credentials for the store", where, action=_action(where))
     if found is None or found >= 500 or found in (408, 409, 429):

@@ -2,17 +2,20 @@
 
 import itertools
 import socket
+import ssl
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import obstore
 import pytest
+import trustme
 from obstore.exceptions import GenericError
 
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
@@ -175,7 +178,7 @@ def test_waits_grow_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def answering(answers: list[tuple[int, bytes]]) -> Iterator[tuple[str, list[str]]]:
+def answering(answers: list[tuple[int, bytes]], tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[str]]]:
     """A server with these answers, repeating the last one. Yields its URL, and the requests that it got."""
     seen: list[str] = []
 
@@ -191,16 +194,19 @@ def answering(answers: list[tuple[int, bytes]]) -> Iterator[tuple[str, list[str]
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_HEAD = do_PUT = answer  # noqa: N815
+        do_GET = do_HEAD = do_PUT = do_POST = answer  # noqa: N815
 
         def log_message(self, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", seen
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}", seen
         finally:
             server.shutdown()
             thread.join()
@@ -292,6 +298,78 @@ def test_a_panic_of_the_client_is_a_refusal(monkeypatch: pytest.MonkeyPatch, sto
     monkeypatch.setattr(obstore, "get", lambda *_, **__: (_ for _ in ()).throw(panic("request valid: no scheme")))
     with pytest.raises(StorageError, match="f: a setting that the store's client cannot take: request valid"):
         storage.read("f")
+
+
+ADDRESSES = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
+
+
+@pytest.fixture
+def all_settings(settings: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Settings of all stores."""
+    settings.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    settings.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    settings.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    return settings
+
+
+@pytest.mark.parametrize("scheme", ADDRESSES)
+def test_a_certificate_that_is_not_trusted_is_refused_at_the_first_try_and_may_be_trusted(
+    all_settings: pytest.MonkeyPatch, tmp_path: Path, scheme: str
+) -> None:
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    with answering([(200, b"data")], tls) as (url, seen):
+        all_settings.setenv(ADDRESSES[scheme], url)
+        message = (
+            rf"^{scheme}://bucket/p/f: the certificate of the store is not trusted \(UnknownIssuer\); "
+            "set SSL_CERT_FILE to a PEM file of the authority that signed it$"
+        )
+        with pytest.raises(StorageError, match=message) as caught:
+            ObjectStorage(f"{scheme}://bucket/p").read("f")
+        assert not isinstance(caught.value, Unreachable)
+        assert seen == []
+        authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+        all_settings.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        assert ObjectStorage(f"{scheme}://bucket/p").read("f") == b"data"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+@pytest.mark.parametrize("scheme", ADDRESSES)
+def test_a_credential_that_is_not_trusted_is_refused_at_the_first_try(
+    all_settings: pytest.MonkeyPatch, scheme: str, status: int
+) -> None:
+    with answering([(status, b"<?xml?><Error><Code>InvalidCredential</Code></Error>")]) as (url, seen):
+        all_settings.setenv(ADDRESSES[scheme], url)
+        with pytest.raises(StorageError, match=rf"^{scheme}://bucket/p/f: the store refuses.*InvalidCred"):
+            ObjectStorage(f"{scheme}://bucket/p").read("f")
+    assert len(seen) == 1
+
+
+def test_a_token_that_is_refused_is_not_asked_for_again(all_settings: pytest.MonkeyPatch) -> None:
+    all_settings.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    for name in ("CLIENT_ID", "CLIENT_SECRET", "TENANT_ID"):
+        all_settings.setenv(f"AZURE_STORAGE_{name}", "x")
+    with answering([(401, b'{"error": "invalid_client"}')]) as (url, seen):
+        all_settings.setenv("AZURE_STORAGE_ENDPOINT", url)
+        all_settings.setenv("AZURE_STORAGE_AUTHORITY_HOST", url)
+        with pytest.raises(StorageError, match=r"^az://bucket/p/f: the store refuses access .*token.*invalid_client"):
+            ObjectStorage("az://bucket/p").read("f")
+    assert seen == ["POST /x/oauth2/v2.0/token"]
+
+
+def test_a_setting_of_which_no_request_can_be_made_is_refused_at_the_first_try(
+    settings: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The client asks for a token over TLS alone."""
+    settings.delenv("AWS_ACCESS_KEY_ID")
+    settings.delenv("AWS_SECRET_ACCESS_KEY")
+    (tmp_path / "token").write_text("token")
+    settings.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    settings.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/x")
+    settings.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    with pytest.raises(StorageError, match=r"^s3://bucket/p/f: a setting of the store's client is wrong: ") as caught:
+        ObjectStorage("s3://bucket/p").read("f")
+    assert not isinstance(caught.value, Unreachable)
 
 
 @pytest.mark.slow
