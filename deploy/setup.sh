@@ -3,7 +3,7 @@
 #
 #   deploy/setup.sh               As root with apt-get: install what is missing. Else: one line, exit status 1.
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
-#   deploy/setup.sh --stores      The same for npm, with which the tests install Azurite, the emulator of Azure's store.
+#   deploy/setup.sh --stores      The same for npm and Go, with which the tests install servers of S3, Google's and Azure's stores.
 #   deploy/setup.sh --nginx       The same for nginx, behind which the tests ask the service.
 #   deploy/setup.sh --compiler    The same for a C compiler and Python's headers. Gnomon works without them, slower.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME for Spark; nothing if `java` on the PATH is new enough.
@@ -123,9 +123,12 @@ check_browser() {
 }
 
 check_stores() {
-    if command -v npm >/dev/null; then return; fi
-    if may_install; then install "The tests of Azure's store install Azurite with npm, found none" npm; fi
-    command -v npm >/dev/null || fail "The tests of Azure's store install Azurite with npm, found none: install the Debian package npm."
+    local azure="The tests of Azure's store install Azurite with npm, found none"
+    local others="The tests of S3 and Google Cloud Storage build their servers with Go, found none"
+    if ! command -v npm >/dev/null && may_install; then install "$azure" npm; fi
+    if ! command -v go >/dev/null && may_install; then install "$others" golang-go; fi
+    command -v npm >/dev/null || fail "$azure: install the Debian package npm."
+    command -v go >/dev/null || fail "$others: install the Debian package golang-go."
 }
 
 check_nginx() {

@@ -19,7 +19,7 @@ pytest_plugins = ["tests.spark_fixtures", "tests.stores.fixtures"]
 # A test that asks for one of these fixtures bears the marker.
 MARKERS = {
     "spark": {"spark"},
-    "store": {"s3", "azure", "hdfs", "remote_store", "iceberg_rest"},
+    "store": {"s3", "google", "azure", "hdfs", "remote_store", "iceberg_rest"},
     "browser": {"browser"},
 }
 STARTERS = {*MARKERS, "process", "soak"}  # their tests may start processes

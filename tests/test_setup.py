@@ -232,24 +232,29 @@ def test_a_browser_that_cannot_be_installed_ends_in_the_one_line(machine: Machin
     assert "Debian package chromium" in line
 
 
-def test_npm_that_is_there_passes_without_a_word(machine: Machine) -> None:
+def test_npm_and_go_that_are_there_pass_without_a_word(machine: Machine) -> None:
     machine.program("npm", "exit 0")
+    machine.program("go", "exit 0")
     machine.root_with_apt()
     done = machine.run("--stores")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not machine.log.exists()
 
 
-def test_root_gets_npm_installed_and_others_are_told_in_one_line(machine: Machine) -> None:
+@pytest.mark.parametrize(("missing", "there", "package"), [("npm", "go", "npm"), ("go", "npm", "golang-go")])
+def test_root_gets_npm_and_go_installed_and_others_are_told_in_one_line(
+    machine: Machine, missing: str, there: str, package: str
+) -> None:
+    machine.program(there, "exit 0")
     refused = machine.run("--stores")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "Debian package npm" in refused.stderr
-    npm = machine.root / "bin" / "npm"
-    machine.root_with_apt(f"""echo '#!/bin/sh' > "{npm}"; {CHMOD} +x "{npm}" """)
+    assert f"Debian package {package}" in refused.stderr
+    program = machine.root / "bin" / missing
+    machine.root_with_apt(f"""echo '#!/bin/sh' > "{program}"; {CHMOD} +x "{program}" """)
     done = machine.run("--stores")
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = done.stdout.splitlines()
-    assert "installing npm" in line
+    assert f"installing {package}" in line
 
 
 def test_nginx_that_is_there_passes_without_a_word(machine: Machine) -> None:

@@ -22,6 +22,8 @@ from gnomon.indexer.spark.session import local_session
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.storage.objects import ObjectStorage
+from gnomon.shadow.storage.webhdfs import WebHdfsStorage
 from gnomon.shadow.tables import delta_append, iceberg_append
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}
@@ -62,7 +64,8 @@ class Child:
         self.spark, self.answers = spark, answers
         self.stage, self.place, self.left = "", Place("", ""), 0
         for call in {place.call for name, place in STEPS.items() if name not in TABLE_STEPS}:
-            setattr(LocalStorage, call, self._watched(getattr(LocalStorage, call), call))
+            for store in (LocalStorage, ObjectStorage, WebHdfsStorage):
+                setattr(store, call, self._watched(getattr(store, call), call))
         for module in (delta_append, iceberg_append):
             setattr(module, "_commit", self._watched(module._commit, "commit"))  # noqa: B010  mypy: it is a function
 

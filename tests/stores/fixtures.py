@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores.azure import azure_server
+from tests.stores.google import google_server
 from tests.stores.hdfs import hdfs_cluster
 from tests.stores.iceberg_rest import rest_catalog
 from tests.stores.process import Store
@@ -23,6 +24,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A server of Azure's Blob storage for the whole run."""
     with azure_server(tmp_path_factory.mktemp("azure")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A server of Google Cloud Storage for the whole run."""
+    with google_server(tmp_path_factory.mktemp("google")) as store:
         yield store
 
 
@@ -51,11 +59,16 @@ def azure_root(azure: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.fixture
+def google_root(google: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    return google.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
 def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return hdfs.place(tmp_path, monkeypatch)
 
 
-@pytest.fixture(params=["s3", "azure", "hdfs"])
+@pytest.fixture(params=["s3", "google", "azure", "hdfs"])
 def remote_store(request: pytest.FixtureRequest) -> Store:
     """Each kind of server in turn."""
     store: Store = request.getfixturevalue(request.param)

@@ -2,18 +2,16 @@
 once with `go install` and kept; moto's server where Go is not there (GNOMON_TEST_S3=moto asks for it)."""
 
 import os
-import shutil
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stores.process import Store, answers, free_port, locked, server
+from tests.stores.go import go_program
+from tests.stores.process import Store, answers, free_port, server
 
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw"
 VERSION = "v1.8.0"
-BUILD_SECONDS = 900
 BUCKET = "lake"
 KEY, SECRET = "gnomon", "gnomon-tests"
 
@@ -42,19 +40,8 @@ def _store(port: int) -> Store:
 
 
 def _gateway() -> Path | None:
-    """The program, built at the first call of all; None where it cannot be built."""
-    go = shutil.which("go")
-    if os.environ.get("GNOMON_TEST_S3") == "moto":
-        return None
-    with locked(f"versitygw-{VERSION}") as folder:
-        program = folder / "versitygw"
-        if not program.exists() and go:
-            env = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-mod=mod"}
-            try:
-                subprocess.run([go, "install", f"{GATEWAY}@{VERSION}"], env=env, timeout=BUILD_SECONDS, check=False)
-            except subprocess.TimeoutExpired:
-                return None
-        return program if program.exists() else None
+    """The program; None where it cannot be built, or is not wanted."""
+    return None if os.environ.get("GNOMON_TEST_S3") == "moto" else go_program(GATEWAY, VERSION)
 
 
 @contextmanager
