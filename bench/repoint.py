@@ -7,7 +7,7 @@ thread, without Spark, and both ways must give the same entries."""
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -20,13 +20,14 @@ import typer
 from bench.page import digits, row
 from bench.tables import catalog_of, source_of
 from gnomon.btree.reader import LookupStats
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.maintenance.index_here import index_here
+from gnomon.shadow.maintenance import index_here, stored_columns
 from gnomon.shadow.maintenance.merge import sort_order
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import LocalStorage, SourceStorage, source_storage, storage_at
@@ -111,7 +112,7 @@ def compacted(key: str, folder: Path, rows: int, spark: SparkBeside) -> Compacti
         "CREATE TABLE own.ns.t USING iceberg TBLPROPERTIES ('format-version' = '3') AS "
         f"SELECT {KEYS[key]} AS id, id AS n, repeat(md5(cast(id as string)), 4) AS text FROM range(0, {rows}, 1, 8)"
     )
-    build_index(None, source_of(catalog), index, BuildRequest(["id"]))
+    build_index(LocalEngine(), source_of(catalog), index, BuildRequest(["id"]))
     first = first_row_ids(catalog.load_table("ns.t"))
     spark.run("CALL own.system.rewrite_data_files(table => 'ns.t', options => map('rewrite-all', 'true'))")
     opened, content = open_index(index), lake_source(source_of(catalog)).content
@@ -132,7 +133,11 @@ def built_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]:
     ids = pa.concat_arrays([batch.column(0) for batch in keys])
     parts.of("sort of the keys", lambda: sort_order([ids]))
     begin = time.perf_counter()
-    written, _ = index_here(storage, of.spec, NEW, fetcher, of.root.root, of.files)
+
+    def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
+        return stored_columns(of.spec, fetcher.scan(file, ["id"]), file.path)
+
+    written, _ = index_here(storage, of.spec, NEW, scan, of.files)
     whole = time.perf_counter() - begin
     parts.seconds["the rest: hashes, entries in order, writes"] = whole - sum(parts.seconds.values())
     parts.show("build of the new files")

@@ -29,10 +29,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from bench.page import about, digits, row
-from gnomon.commands.spark import spark_session
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
-from gnomon.indexer.build.segment import MOST_ROWS_HERE
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from tests.golden.tables.session import CATALOG, SparkBeside, spark_beside
 
@@ -167,8 +166,7 @@ def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside 
     for kind, source in (("Delta", f"delta:{delta}"), ("Iceberg", source_of(catalog))):
         index = folder / f"index-{kind}"
         if not index.exists():
-            with spark_session() if count > MOST_ROWS_HERE else nullcontext() as session:
-                build_index(session, source, str(index), BuildRequest(["id"]))
+            build_index(LocalEngine(), source, str(index), BuildRequest(["id"]))
         contenders[f"Gnomon, {kind}"] = fetches(str(index))
     contenders |= peers(delta, catalog, spark)
     print(f"\n{name}: {count:,} rows\n")
@@ -206,7 +204,7 @@ def maintain(folder: Path, spark: SparkBeside | None) -> None:
         cells = [what]
         for kind, source in (("delta", f"delta:{delta}"), ("iceberg", source_of(catalog))):
             start = time.perf_counter()
-            built = build_index(None, source, str(folder / f"index-{kind}"), BuildRequest(["id"]))
+            built = build_index(LocalEngine(), source, str(folder / f"index-{kind}"), BuildRequest(["id"]))
             ms = (time.perf_counter() - start) * 1000
             cells += [digits(ms), str(built.new_files), f"{built.rows_indexed:,}"]
         print(row(cells), flush=True)

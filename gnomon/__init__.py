@@ -6,8 +6,8 @@
     [{'url': 'https://a.example/7', 'status': 200}]
 
 - `open_index` opens an index in a plain Python program: no Spark, no server.
-- `build`, `load`, `filter_new`, `append_new` and the other jobs take a SparkSession
-  (`pip install 'gnomon-index[spark]'`).
+- `build` takes a SparkSession, or None: then it runs in this process, without Java.
+- `load`, `filter_new`, `append_new` and the other jobs take a SparkSession (`pip install 'gnomon-index[spark]'`).
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
 - Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
   `action`.
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnomon.__main__ import main
     from gnomon.indexer import (
-        BuildResult,
         DedupResult,
         IndexManager,
         Origin,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         ship,
         write_btree,
     )
+    from gnomon.jobs.build import BuildResult
     from gnomon.service.application import create_app
     from gnomon.service.settings import Settings
     from gnomon.shadow import (
@@ -118,7 +118,6 @@ __all__ = [
 ]
 
 _OF_SPARK = {
-    "BuildResult",
     "DedupResult",
     "IndexManager",
     "Origin",
@@ -139,6 +138,7 @@ _OF_SPARK = {
     "write_btree",
 }
 _MODULES = {
+    "BuildResult": "gnomon.jobs.build",
     "Settings": "gnomon.service.settings",
     "create_app": "gnomon.service.application",
     "main": "gnomon.__main__",
@@ -153,6 +153,8 @@ def _imported(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
     module = "gnomon.indexer" if name in _OF_SPARK else _MODULES.get(name, "gnomon.shadow")
+    if name == "build" and not importlib.import_module("gnomon.jobs.local").has_spark():
+        module = "gnomon.jobs.build"  # the same job, for this process alone
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:

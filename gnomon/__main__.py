@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from gnomon.base.errors import GnomonError
 from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from gnomon.commands.extras import MissingExtra
 from gnomon.commands.output import complain
 
 
@@ -32,7 +32,6 @@ COMMANDS = {
         "gnomon.commands.build",
         "Bring an index up to date with its source.",
         "gnomon build /lake/crawl /indexes/crawl --key url",
-        "spark",
     ),
     "get": Command(
         "gnomon.commands.get",
@@ -106,10 +105,6 @@ OLD_OPTIONS = {"build": {"--anew": "--full"}, "dedup": {"--rebuild": "--full"}}
 SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 
 
-class MissingExtra(GnomonError):
-    """A command needs a package that is not installed."""
-
-
 class Commands(TyperGroup):
     """A group that imports a command's module only when the command is called."""
 
@@ -132,8 +127,7 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if not known.extra or (error.name or "").partition(".")[0] in sys.modules:
                 raise
-            extra = f"pip install 'gnomon-index[{known.extra}]'"
-            raise MissingExtra(f"{cmd_name} needs the package {error.name}, which is not installed: {extra}") from None
+            raise MissingExtra.of(cmd_name, error.name, known.extra) from None
         command.name = cmd_name
         command.epilog = f"Example: {known.example}"
         return command

@@ -3,19 +3,20 @@
 - `spark`          sessions, versions, types, tasks
 - `keys`           key columns of DataFrames
 - `tables`         sources as tables: files, formats, columns
-- `build`          source to index: list, compare, scan, write, commit
+- `build`          the engine of builds; key-value folders
 - `join`           keys to entries and rows; the index and the payload are never shuffled
 - `datasource`     an index as a table of Spark SQL and of the catalog
 - `dedup`          appends of the rows of a batch whose key is new
 - `index_manager`  Dione's `IndexManager`
 """
 
-from gnomon.indexer.build import BuildResult, WriteResult, build, write_btree
+from gnomon.indexer.build import WriteResult, build, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
 from gnomon.indexer.dedup import DedupResult, Origin, append_batches, append_new, batch_digest, filter_new, read_batch
 from gnomon.indexer.index_manager import IndexManager
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
+from gnomon.jobs.build import BuildResult
 
 __all__ = [
     "BuildResult",

@@ -8,15 +8,18 @@ docs/guide/from-dione.md lists the differences from Dione.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gnomon.indexer.build import BuildRequest, build, plan
+from gnomon.indexer.build import build
 from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
 from gnomon.indexer.join import join_with_index, load_by_index
-from gnomon.indexer.tables import named_source
+from gnomon.indexer.tables import read_table
+from gnomon.jobs.build import BuildRequest, plan
+from gnomon.jobs.files import named_source
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
 from gnomon.shadow.maintenance import compact, vacuum
@@ -97,7 +100,7 @@ class IndexManager:
         changed or removed since. Values are text. The partition of a table without partition columns is an empty
         list."""
         request = BuildRequest(self.keys, self.more_fields)
-        place = named_source(self.spark, self.source)
+        place = named_source(self.source, partial(read_table, self.spark))
         planned = plan(place, self.index, request)
         found, root = planned.difference, planned.root
         covered = planned.view.covered if planned.view is not None else {}

@@ -6,15 +6,17 @@ deleted are masked. The work is bounded: an index that is too far behind is an e
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
+
+import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_here, masks_at
+from gnomon.shadow.maintenance import index_here, masks_at, stored_columns
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
@@ -24,7 +26,7 @@ from gnomon.shadow.metadata import (
     diff,
     rows_by_partition,
 )
-from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, source_storage
+from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
@@ -149,7 +151,12 @@ class NewestVersion:
         added = [_entry(root, spec, info) for info in difference.to_index]
         self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
         segment_id = f"{NEWEST}{secrets.token_hex(8)}"
-        written, rows = index_here(cast(Storage, self._storage), spec, segment_id, fetcher, root.location, added)
+        names = [column.name for column in (*spec.stored_keys, *spec.include)]
+
+        def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
+            return stored_columns(spec, fetcher.scan(file, names), join(root.location, file.path))
+
+        written, rows = index_here(cast(Storage, self._storage), spec, segment_id, scan, added)
         older = difference.applied_to(base.segments)
         covered = [replace(file, rows=count) for file, count in zip(added, rows, strict=True)]
         ours = Segment(segment_id, tuple(written), tuple(covered))

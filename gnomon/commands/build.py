@@ -1,29 +1,28 @@
 """gnomon build: source to index."""
 
-from contextlib import ExitStack
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from gnomon.commands.options import Full, Json
+from gnomon.commands.engines import EngineName, EngineOption, Engines
+from gnomon.commands.options import Conf, Full, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.commands.spark import Conf, Master, spark_session
-from gnomon.indexer.build import (
+from gnomon.jobs.build import (
     FORMAT_NAMES,
     BuildRequest,
     BuildResult,
     Plan,
     Vanished,
     build_index,
-    build_without_spark,
+    build_metadata,
     check_rows,
     nothing_to_do,
     plan,
 )
-from gnomon.indexer.tables import is_table, named_source
+from gnomon.jobs.files import named_source
 from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.metadata import DEEP, MOST_FOLDERS
@@ -82,9 +81,7 @@ AsFiles = Annotated[
 TableVersion = Annotated[
     str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
 ]
-NoSpark = Annotated[
-    bool, typer.Option("--no-spark", help="Build in this process: faster for some thousand rows, at most 5 million.")
-]
+NoSpark = Annotated[bool, typer.Option("--no-spark", hidden=True, help="The old name of --engine local.")]
 
 
 @app.command(cls=BuildCommand)
@@ -109,6 +106,7 @@ def build(
     accept_vanished: AcceptVanished = False,
     as_files: AsFiles = False,
     table_version: TableVersion = None,
+    engine: EngineOption = EngineName.AUTO,
     no_spark: NoSpark = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
@@ -130,22 +128,17 @@ def build(
         full=full,
         table_version=table_version,
     )
-    with ExitStack() as session:
-        in_catalog = is_table(source) and not no_spark
-        spark = session.enter_context(spark_session(master, conf, hive=True)) if in_catalog else None
-        place = named_source(spark, source, table_version)
+    with Engines(EngineName.LOCAL if no_spark else engine, master, conf) as engines:
+        place = named_source(source, engines.read_table, table_version)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)
             return
-        result = nothing_to_do(planned, request) or build_without_spark(planned, request)
-        if result is None and no_spark:
-            result = build_index(None, source, index, request)
+        result = nothing_to_do(planned, request) or build_metadata(planned, request)
         if result is None:
-            progress = session.enter_context(shown_progress())
-            spark = spark or session.enter_context(spark_session(master, conf))
-            result = build_index(spark, source, index, request, progress)
+            progress = engines.enter_context(shown_progress())
+            result = build_index(engines.started(), source, index, request, progress)
     _show_result(result, source, json)
     if flat is None and result.flat and not json:
         _say_flat(planned, index)

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.commands.build import parse_options
-from gnomon.commands.options import Full, IndexFolder, Json
+from gnomon.commands.options import Conf, Full, IndexFolder, Json, Master
 from gnomon.commands.output import counted, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.commands.spark import spark_session
 from gnomon.indexer import DedupResult, Origin, append_new, batch_digest, read_batch
-from gnomon.indexer.build import FORMAT_NAMES, Vanished
 from gnomon.indexer.dedup import existing, ready
-from gnomon.indexer.tables import is_table
+from gnomon.jobs.build import FORMAT_NAMES, Vanished
+from gnomon.jobs.files import is_table
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.errors import DamagedMetadata
 

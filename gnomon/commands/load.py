@@ -12,16 +12,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.commands.inputs import local_path, read_keys
-from gnomon.commands.options import IndexFolder, Json
+from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.commands.spark import Conf, Master, spark_session
+from gnomon.commands.spark import spark_session
 from gnomon.indexer import load as load_rows
 from gnomon.indexer.dedup import check_rows_here, write_parquet
 from gnomon.indexer.join import LoadCounters, load_counters
 from gnomon.indexer.keys import typed_keys
-from gnomon.indexer.spark import Stages
+from gnomon.indexer.spark import spark_stage
 from gnomon.indexer.tables import read_parquet
+from gnomon.jobs import Stages
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.metadata import check_apart, source_of
 from gnomon.shadow.storage import is_local, storage_at
@@ -63,7 +64,7 @@ def load(
         sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
         rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
         with whole(Path(target)) as staged:
-            with Stages(progress).tasks(spark, "fetch"):
+            with spark_stage(Stages(progress), spark, "fetch"):
                 written = write_parquet(rows, str(staged))
             count = read_parquet(spark, [str(staged)], rows.schema).count()
             check_rows_here(str(staged), written, count)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from gnomon.commands.output import complain, counted
-from gnomon.indexer.spark import TASKS, Progress, Step
+from gnomon.jobs import TASKS, Progress, Step
 
 REFRESHES = 4  # per second
 STARTING = Step("start Spark")

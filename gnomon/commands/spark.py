@@ -8,17 +8,12 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
 
-import typer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship
 from gnomon.shadow import ShadowError, UsageError
-
-Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value; repeatable.")]
 
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")

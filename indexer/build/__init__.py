@@ -1,9 +1,6 @@
-"""The build of an index: list, compare, scan, write, commit.
+"""Builds by Spark's tasks (`gnomon.jobs.build`), and key-value folders.
 
-- `job`               the build
-- `planning`          the plan of a build
-- `specs`             the spec of the index
-- `segment`           the index files of new source files
+- `engine`            the engine of Spark
 - `scan`              keys and pointers of source files
 - `write`             index files, written in tasks
 - `page_maps`         page maps, written in tasks
@@ -12,24 +9,7 @@
 - `key_value_folder`  a DataFrame as a key-value folder
 """
 
-from gnomon.indexer.build.job import BuildResult, build, build_index, build_without_spark, nothing_to_do
+from gnomon.indexer.build.engine import SparkEngine, build
 from gnomon.indexer.build.key_value_folder import WriteResult, write_btree
-from gnomon.indexer.build.planning import FORMAT_NAMES, Plan, check_rows, plan
-from gnomon.indexer.build.specs import BuildRequest, Vanished, new_spec
 
-__all__ = [
-    "FORMAT_NAMES",
-    "BuildRequest",
-    "BuildResult",
-    "Plan",
-    "Vanished",
-    "WriteResult",
-    "build",
-    "build_index",
-    "build_without_spark",
-    "check_rows",
-    "new_spec",
-    "nothing_to_do",
-    "plan",
-    "write_btree",
-]
+__all__ = ["SparkEngine", "WriteResult", "build", "write_btree"]

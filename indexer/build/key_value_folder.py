@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.indexer.build.scan import GROUP
 from gnomon.indexer.build.sort_prefix import shared_beginning
-from gnomon.indexer.build.specs import RESERVED
 from gnomon.indexer.build.write import write_values
 from gnomon.indexer.spark import as_raised
+from gnomon.jobs.build import RESERVED
 from gnomon.shadow.commit import Changes, new_segment_id, publish, publish_full
 from gnomon.shadow.errors import UnknownColumn, UsageError
 from gnomon.shadow.maintenance import check_no_other_files

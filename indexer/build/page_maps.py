@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gnomon.base.actions import Action
-from gnomon.indexer.build.scan import shares_of
 from gnomon.indexer.build.write import check_files_here
 from gnomon.indexer.spark import hands_errors_over
-from gnomon.indexer.tables import listed
-from gnomon.shadow.errors import StalePointer
+from gnomon.jobs.files import exported_maps, shares_of
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
 from gnomon.shadow.metadata import DEEP, IndexSpec, PageMapsEntry, SourceFileEntry
-from gnomon.shadow.storage import Readable, source_storage, storage_at
-from gnomon.sources import maps_have_values, open_mapped
+from gnomon.shadow.storage import source_storage, storage_at
+from gnomon.sources import maps_have_values
 
 LOG = logging.getLogger("gnomon.build")
 
@@ -70,7 +67,7 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
         source, index = source_storage(task.root), storage_at(task.index)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                blocks = [_exported(source, task.spec, task.files[file]) for file in task.shares[number]]
+                blocks = [exported_maps(source, task.spec, task.files[file]) for file in task.shares[number]]
                 placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
                 done = [
                     {"file": file, **vars(entry), "values": maps_have_values(task.spec.format, block)}
@@ -79,13 +76,3 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
                 yield pa.RecordBatch.from_pylist(done, RESULT)
 
     return write
-
-
-def _exported(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes:
-    """The page maps of a file. StalePointer where the file changed since the listing."""
-    with listed(source, file.info) as reader:
-        found = open_mapped(reader, spec.format, spec.read_options)
-        if found.digest != file.digest:
-            what = "the file changed while its page maps were made"
-            raise StalePointer(what, reader.name, action=Action.BUILD_AGAIN)
-        return found.export_maps(reader, spec.page_maps == DEEP)

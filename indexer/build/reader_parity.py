@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from gnomon.indexer.tables import Described
+from gnomon.jobs.files import Described
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.tables import is_lake
 from gnomon.sources.declared_schema import CONVERTED, FILE_COLUMN, FILE_FORMAT

@@ -2,7 +2,6 @@
 inside Arrow map tasks, reads other formats, files on stores that Spark may not reach, columns that Spark reads
 differently, and files that Spark cannot read."""
 
-import heapq
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -14,25 +13,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from gnomon.btree.errors import BTreeError
 from gnomon.btree.hash_columns import xxhash64_columns
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import key_array
 from gnomon.indexer.build.reader_parity import reads_alike
 from gnomon.indexer.keys import column
 from gnomon.indexer.spark import hands_errors_over, key_spark_type
-from gnomon.indexer.tables import Described, listed, read_parquet
-from gnomon.shadow.errors import UnsupportedFormat
-from gnomon.shadow.metadata import IndexSpec, KeyColumn
-from gnomon.shadow.storage import FileInfo, Readable, is_local, join, source_storage
-from gnomon.sources import Split, open_source
-from gnomon.sources.pointers import POINTER_FIELDS
+from gnomon.indexer.tables import read_parquet
+from gnomon.jobs.files import Described, scan_file, shares_of
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import is_local, join, source_storage
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
 FOLDER, PATH_HASH = "__gnomon_folder", "__gnomon_path_hash"
 URI_SAFE = "/;:@&=+$,-_.!~*'()"  # characters that java.net.URI does not escape in a path
-MOST_TASKS = 10_000  # of a scan of our own
 
 
 def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> bool:
@@ -101,7 +95,7 @@ def _by_sources(
         for batch in batches:
             for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
                 rows = 0
-                for *values, offsets, sub_offsets, sizes in _scan_file(storage, files[file], spec, columns, split):
+                for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split):
                     rows += len(offsets)
                     numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folders[file], file)]
                     arrays = [*values, *numbers, offsets, sub_offsets, sizes]
@@ -115,45 +109,6 @@ def _by_sources(
     numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
     schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
-
-
-def _scan_file(
-    storage: Readable, info: FileInfo, spec: IndexSpec, columns: Sequence[KeyColumn], split: Split
-) -> Iterator[list[pa.Array]]:
-    """Yield batches of a range of a file: the columns in the types of the index, then the numbers of the rows'
-    pointers. A column that the file lacks is null."""
-    with listed(storage, info) as reader:
-        source = open_source(reader, spec.format, spec.read_options)
-        there = [c.name for c in columns if c.name in source.schema.names]
-        for batch in source.scan(reader, there, split):
-            found = dict(zip(there, batch.columns, strict=False))  # the columns of the pointer come after
-            try:
-                values = [
-                    key_array(found[c.name], c.type, c.name)
-                    if c.name in found
-                    else pa.nulls(batch.num_rows, key_type(c.type).arrow)
-                    for c in columns
-                ]
-            except BTreeError as error:
-                raise UnsupportedFormat(
-                    f"cannot be indexed: {error.what}" if error.what else "cannot be indexed",
-                    reader.name,
-                    column=error.column,
-                    expected=error.expected,
-                    found=error.found,
-                ) from None
-            yield [*values, *batch.columns[-len(POINTER_FIELDS) :]]
-
-
-def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
-    """The ordinals of files for each task. The largest files come first, each for the task with the fewest bytes."""
-    tasks = [(0, task) for task in range(max(1, min(len(sizes), max(4 * cores, len(sizes) // 64), MOST_TASKS)))]
-    shares: list[list[int]] = [[] for _ in tasks]
-    for file in sorted(range(len(sizes)), key=lambda file: -sizes[file]):
-        load, task = heapq.heappop(tasks)
-        shares[task].append(file)
-        heapq.heappush(tasks, (load + sizes[file] + 1, task))
-    return shares
 
 
 def _folder_ordinals(spec: IndexSpec, described: Sequence[Described]) -> list[int]:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from gnomon.indexer.tables import Described, listed
+from gnomon.jobs.files import Described, listed
 from gnomon.shadow.errors import SourceError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Readable

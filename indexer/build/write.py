@@ -15,12 +15,12 @@ from gnomon.btree.hashing import SEED, hash_int
 from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
 from gnomon.indexer.build.sort_prefix import HEAD, head_of
 from gnomon.indexer.spark import hands_errors_over
-from gnomon.indexer.tables import Described
+from gnomon.jobs.files import Described
 from gnomon.shadow.commit import write_index_file
 from gnomon.shadow.errors import StorageError
+from gnomon.shadow.maintenance import file_columns
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
 from gnomon.shadow.storage import Storage, is_local, storage_at
-from gnomon.shadow.tables import partition_values
 
 RESULT = pa.schema(
     [
@@ -211,16 +211,13 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
     names = [column.name for column in spec.entry_schema.columns]
     columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
     files = batch.column(FILE)
-    values = [partition_values(partition) for partition in task.partitions] if spec.stored_partitions else []
-    texts = [pa.array([one[name] for one in values], pa.string()) for name in spec.stored_partitions]
-    columns += [pa.DictionaryArray.from_arrays(files, text) for text in texts]
-    path = pa.DictionaryArray.from_arrays(files, pa.array(task.paths, pa.string()))
+    named = file_columns(spec, task.paths, task.partitions, files)
     if SUB in batch.schema.names:
         sub_offset, size = batch.column(SUB), batch.column(SIZE)
     else:
         sub_offset = pa.array(np.zeros(len(files), np.int32))
         size = pa.array(task.row_bytes, pa.int32()).take(files)
-    arrays = [*columns, path, batch.column(ROW), sub_offset, size]
+    arrays = [*columns, *named, batch.column(ROW), sub_offset, size]
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 

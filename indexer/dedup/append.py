@@ -20,7 +20,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build import Vanished
 from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, ready
 from gnomon.indexer.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of, with_status
 from gnomon.indexer.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
@@ -30,8 +29,10 @@ from gnomon.indexer.dedup.row_digest import row_hash, rows_digest, rows_of
 from gnomon.indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
 from gnomon.indexer.join import LookupCounters, lookup_counters
 from gnomon.indexer.keys import KEY_PREFIX, column, key_names
-from gnomon.indexer.spark import AtSnapshot, Progress, Stages, as_raised
+from gnomon.indexer.spark import AtSnapshot, as_raised, spark_stage
 from gnomon.indexer.tables import arrow_schema, first_columns, folders_table, source_columns
+from gnomon.jobs import Progress, Stages
+from gnomon.jobs.build import Vanished
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.commit import (
     Append,
@@ -210,7 +211,7 @@ class _Run:
 
     def _check_content(self, known: Batch) -> None:
         opened = existing(self.index, self.origin)
-        with self.stages.tasks(self.spark, "compare with the known batch"):
+        with spark_stage(self.stages, self.spark, "compare with the known batch"):
             found = rows_digest(self.asked.batch, opened.spec.partitions if opened is not None else ())
         if found != known.append.content:
             content = known.append.content
@@ -258,7 +259,7 @@ class _Run:
         rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
         probe(self.storage)
         try:
-            with self.stages.tasks(self.spark, "check and write"):
+            with spark_stage(self.stages, self.spark, "check and write"):
                 staged = stage(checked.withColumn(NULLS, has_null), names, layout, folder, self._file_name, rejected)
             if opened is None and not staged.files:
                 raise UsageError(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.indexer.tables import READERS, check_names, listed, of_one_format
+from gnomon.jobs.files import READERS, check_names, listed, of_one_format
 from gnomon.shadow.errors import SourceNotFound, UsageError
 from gnomon.shadow.metadata import SourceRoot, source_root
 from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_location

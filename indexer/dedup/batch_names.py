@@ -6,9 +6,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
+from gnomon.indexer.build import SparkEngine
 from gnomon.indexer.dedup.batch_files import BatchFile, open_file, task_shares
 from gnomon.indexer.spark import as_raised, hands_errors_over
-from gnomon.indexer.tables import infer_schema
+from gnomon.jobs.build import infer_schema
 from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import source_storage
 from gnomon.sources import Options
@@ -32,7 +33,7 @@ def columns_in_rows(
         if names is not None and names <= set(known) and not any(_has_records(known[name]) for name in names):
             return pa.schema([(name, pa.string()) for name in known if name in names])
         infos = [file.info for file in files]
-        return parse_ddl(infer_schema(spark, root, "jsonl", options, infos, None))
+        return parse_ddl(infer_schema(SparkEngine(spark), root, "jsonl", options, infos, None))
 
 
 def _has_records(kind: DataType | None) -> bool:

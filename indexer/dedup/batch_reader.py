@@ -7,11 +7,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from gnomon.indexer.build import SparkEngine
 from gnomon.indexer.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
 from gnomon.indexer.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file, task_shares
 from gnomon.indexer.dedup.batch_names import columns_in_rows
 from gnomon.indexer.spark import as_raised, hands_errors_over
-from gnomon.indexer.tables import arrow_schema, infer_schema, source_types
+from gnomon.indexer.tables import arrow_schema, source_types
+from gnomon.jobs.build import infer_schema
 from gnomon.shadow import Index
 from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import FileInfo, Place, Readable, as_location, source_storage
@@ -50,7 +52,7 @@ def read_batch(
             files = _text_files(spark, root, format_name, infos, options, index)
         else:
             with as_raised():
-                options["schema"] = infer_schema(spark, root, format_name, options, infos, None)
+                options["schema"] = infer_schema(SparkEngine(spark), root, format_name, options, infos, None)
             files = describe_batch(root, format_name, infos, options, tasks)
     else:
         files = describe_batch(root, format_name, infos, options, tasks)

@@ -7,10 +7,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build import FORMAT_NAMES, BuildRequest, BuildResult, Vanished, build_index, new_spec
+from gnomon.indexer.build import SparkEngine
 from gnomon.indexer.dedup.layout import columns_of_batch
-from gnomon.indexer.spark import Progress
-from gnomon.indexer.tables import Described, is_table
+from gnomon.jobs import Progress
+from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Vanished, build_index, new_spec
+from gnomon.jobs.files import Described, is_table
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
@@ -86,7 +87,7 @@ class Origin:
     ) -> BuildResult:
         """Index the source. `vanished` is the treatment of files that are gone from it."""
         request = replace(self._request, batch=batch, full=full, vanished=vanished)
-        return build_index(spark, self.location, index, request, progress)
+        return build_index(SparkEngine(spark), self.location, index, request, progress)
 
     @property
     def _request(self) -> BuildRequest:

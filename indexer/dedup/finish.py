@@ -8,10 +8,11 @@ from contextlib import suppress
 from pyspark.sql import SparkSession
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build import Vanished
 from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, origin_of
-from gnomon.indexer.spark import Progress
-from gnomon.indexer.tables import add_partitions, is_table
+from gnomon.indexer.tables import add_partitions
+from gnomon.jobs import Progress
+from gnomon.jobs.build import Vanished
+from gnomon.jobs.files import is_table
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.commit import (
     Append,

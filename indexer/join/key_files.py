@@ -10,7 +10,8 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from gnomon.btree.source_types import source_type
 from gnomon.indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
-from gnomon.indexer.tables import Described, arrow_schema, describe, listed
+from gnomon.indexer.tables import arrow_schema
+from gnomon.jobs.files import Described, describe, listed
 from gnomon.shadow import to_json
 from gnomon.shadow.metadata import source_root
 from gnomon.shadow.storage import storage_at

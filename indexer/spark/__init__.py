@@ -11,7 +11,7 @@
 """
 
 from gnomon.indexer.spark.executor_package import WAIT_SECONDS, check_executors, ship
-from gnomon.indexer.spark.progress import TASKS, Progress, Stages, Step
+from gnomon.indexer.spark.progress import spark_stage
 from gnomon.indexer.spark.scan_isolation import keep_scans_apart, made_active
 from gnomon.indexer.spark.session import is_this_machine, local_session
 from gnomon.indexer.spark.task_errors import (
@@ -30,13 +30,9 @@ __all__ = [
     "HAS_ARROW_UDF",
     "IN_UTC",
     "SPARK_ERRORS",
-    "TASKS",
     "WAIT_SECONDS",
     "AtSnapshot",
     "NoSparkType",
-    "Progress",
-    "Stages",
-    "Step",
     "arrow_of",
     "arrow_udf",
     "as_raised",
@@ -54,6 +50,7 @@ __all__ = [
     "open_in_worker",
     "raised_by_sql",
     "ship",
+    "spark_stage",
     "spark_type",
     "text_udf",
     "with_column_in_arrow",

@@ -1,62 +1,29 @@
-"""The progress of a running job, and the duration of each stage."""
+"""The progress of the tasks of a running job."""
 
 import secrets
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from gnomon.jobs import TASKS, Progress, Stages, Step
+
 POLL_SECONDS = 0.2
 SCAN = "scan"
-TASKS = "tasks"  # the unit of steps during a Spark stage
 THREAD = "gnomon-progress"
 JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
 
 
-class Step(NamedTuple):
-    """A stage and its progress: `done` of `total` `unit`s, 0 of 0 where unknown; the rows of the job, where known;
-    `is_about` where their number is an estimate."""
-
-    stage: str
-    done: int = 0
-    total: int = 0
-    unit: str = ""
-    rows: int = 0
-    is_about: bool = False
-
-
-# Called with each step, maybe from another thread. It should return at once.
-Progress = Callable[[Step], None]
-
-
-class Stages:
-    """The stages of a job. `progress` is called when a stage begins; `seconds` has the duration of each."""
-
-    def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = progress
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str, total: int = 0, unit: str = "", rows: int = 0, is_about: bool = False) -> Iterator[None]:
-        """Run the block as a stage. A stage with the name of an earlier one adds to its seconds."""
-        begin = time.perf_counter()
-        if self._progress is not None:
-            self._progress(Step(name, 0, total, unit, rows, is_about))
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - begin, 3)
-
-    @contextmanager
-    def tasks(self, spark: SparkSession, name: str, rows: int = 0, is_about: bool = False) -> Iterator[None]:
-        """Run the block as a stage of Spark, whose tasks are counted."""
-        stage = Step(name, rows=rows, is_about=is_about)
-        with self.stage(name, rows=rows, is_about=is_about), watched(spark, stage, self._progress):
-            yield
+@contextmanager
+def spark_stage(
+    stages: Stages, spark: SparkSession, name: str, rows: int = 0, is_about: bool = False
+) -> Iterator[None]:
+    """Run the block as a stage of a job whose tasks Spark runs, and counts."""
+    stage = Step(name, rows=rows, is_about=is_about)
+    with stages.stage(name, rows=rows, is_about=is_about), watched(spark, stage, stages.progress):
+        yield
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""Tables of Spark's catalog as sources: their properties and the places of their partitions. The only module that reads
+"""Tables of Spark's catalog: their properties and the places of their partitions. The only module that reads
 the catalog, through the session's JVM. The answers are JSON, with one call for all partitions."""
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,14 +13,13 @@ from pyspark.sql.types import StructType
 from gnomon.indexer.keys import quoted
 from gnomon.indexer.tables.columns import columns_of_table, partition_types
 from gnomon.indexer.tables.formats import format_of_table, is_like_table
+from gnomon.jobs.files import CatalogTable
 from gnomon.shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from gnomon.shadow.metadata import SourceRoot
-from gnomon.shadow.storage import below, source_storage, storage_at
+from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import (
     TABLE_PREFIX,
     LakeSource,
     Table,
-    is_lake,
     lake_source,
     partition_folders,
     partition_values,
@@ -30,35 +28,6 @@ from gnomon.shadow.tables import (
 
 SESSION_CATALOG = "spark_catalog"
 LAKE_PROVIDERS = ("delta", "iceberg", "hudi")
-
-
-@dataclass(frozen=True)
-class CatalogTable:
-    """A table in the catalog's current state: `location` is its root, `places` has the place of each partition, by its
-    folder in an index ("" for a table without partitions)."""
-
-    name: str
-    location: str
-    format: str
-    options: Mapping[str, str]
-    columns: str
-    types: Mapping[str, str]
-    places: Mapping[str, str]
-
-    def root_at(self, location: str) -> SourceRoot:
-        """The table as a source. Files below `location` are named by their paths there."""
-        return SourceRoot(source_storage(location), self.table_at(location))
-
-    def table_at(self, location: str) -> Table:
-        """The folders of its partitions; those below `location` by their paths there."""
-        root = source_storage(location).root
-        folders = {partition: below(root, place) for partition, place in self.places.items()}
-        return Table(self.name, folders, self.types, self.columns, self.format, self.options)
-
-
-def is_table(source: str) -> bool:
-    """Whether a source is the name of a catalog table."""
-    return source.startswith(TABLE_PREFIX)
 
 
 def read_table(spark: SparkSession, source: str) -> CatalogTable | LakeSource:
@@ -95,22 +64,6 @@ def _lake_table(source: str, table: Mapping[str, Any]) -> LakeSource:
     if not uri:
         raise UsageError(f"the catalog names no place of the {kind} table", source)
     return lake_source(f"{kind}:{_location(uri)}")
-
-
-def named_source(
-    spark: SparkSession | None, source: str, table_version: str | None = None
-) -> str | CatalogTable | LakeSource:
-    """The source that a user named: a table of the catalog, a lake table, or a path. Only the first needs Spark.
-    `table_version` is a version of a lake table, None for the newest. Errors as in `read_table` and `lake_source`."""
-    if is_lake(source):
-        return lake_source(source, table_version or "")
-    if table_version is not None:
-        raise UsageError("table version: only Delta and Iceberg tables have one", source)
-    if not is_table(source):
-        return source
-    if spark is None:
-        raise UsageError("a table of the catalog is found by Spark; expected a build with Spark", source)
-    return read_table(spark, source)
 
 
 def folders_table(spark: SparkSession, source: str, root: str) -> Table:

@@ -7,7 +7,9 @@
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
 - `iceberg_index`     an export in the layout of the draft Iceberg index
-- `index_here`        index files of a few source files, made in this process
+- `entry_columns`     the columns of entries
+- `entry_sorter`      entries sorted within a bound of memory
+- `index_here`        index files of source files, made in this process
 - `tiered_merge`      the small segments that a build merges in its own commit
 - `vacuuming`         removes the files that no kept snapshot needs
 - `snapshot_history`  the snapshots that are kept
@@ -15,8 +17,9 @@
 
 from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
+from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
 from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
-from gnomon.shadow.maintenance.index_here import index_here
+from gnomon.shadow.maintenance.index_here import MEMORY_BYTES, index_here
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
@@ -24,6 +27,7 @@ from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
     "DRAFT",
+    "MEMORY_BYTES",
     "AllVersions",
     "CompactResult",
     "Exported",
@@ -33,6 +37,7 @@ __all__ = [
     "check_no_other_files",
     "compact",
     "export_iceberg_index",
+    "file_columns",
     "find_all_versions",
     "history",
     "index_here",
@@ -40,5 +45,6 @@ __all__ = [
     "newest_records",
     "publish_build",
     "rebucket",
+    "stored_columns",
     "vacuum",
 ]

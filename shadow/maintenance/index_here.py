@@ -1,79 +1,75 @@
-"""Index files of source files, made in this process: for a few files, whose entries fit into memory. Builds of many
-files are jobs of Spark (`gnomon.indexer.build`)."""
+"""Index files of source files, made in this process."""
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.errors import BTreeError
-from gnomon.btree.hash_columns import plain_column, spark_hash_columns
-from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import key_array
-from gnomon.shadow.errors import UnsupportedFormat
-from gnomon.shadow.fetch import Fetcher
+from gnomon.btree.hash_columns import buckets_of, plain_column
 from gnomon.shadow.lookup import write_index_file
-from gnomon.shadow.maintenance.merge import sort_order
+from gnomon.shadow.maintenance.entry_columns import file_columns
+from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SourceFileEntry
-from gnomon.shadow.storage import Storage, join
-from gnomon.shadow.tables import partition_values
-from gnomon.sources import POINTER_COLUMNS
+from gnomon.shadow.storage import Storage
 
-GROUP = ""  # a name that no column of an index file has: the folder and bucket of an entry
+MEMORY_BYTES = 1 << 30
+BATCH_ROWS = 65_536  # of a batch for a writer
+FILE = " "  # a name that no column of an index file has: the number of an entry's source file
+
+# The batches of a source file, as `stored_columns` makes them.
+Scan = Callable[[SourceFileEntry], Iterable[Sequence[pa.Array]]]
 
 
 def index_here(
-    storage: Storage, spec: IndexSpec, segment_id: str, fetcher: Fetcher, root: str, files: Sequence[SourceFileEntry]
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    scan: Scan,
+    files: Sequence[SourceFileEntry],
+    most_bytes: int = MEMORY_BYTES,
+    told: Callable[[int], None] = lambda files: None,
 ) -> tuple[list[IndexFileEntry], list[int]]:
     """Write the index files of a segment that covers `files`. Returns them, and the number of rows of each file.
-    Entries of one key come in the order of the files, then of their rows. SourceError where a file changed or cannot be
-    read."""
+    Entries of one key come in the order of the files, then of their rows.
+
+    It takes about `most_bytes` of memory, and temporary files beyond (`EntrySorter`, with its errors). `told` is called
+    with the number of source files that are scanned. Errors of `scan` pass."""
     folders = sorted({spec.folder_of(file.partition) for file in files})
     ordinals = {folder: i for i, folder in enumerate(folders)}
-    of_files = [list(_entries(spec, fetcher, root, file, ordinals[spec.folder_of(file.partition)])) for file in files]
-    counts = [sum(piece.num_rows for piece in pieces) for pieces in of_files]
-    pieces = [piece for some in of_files for piece in some]
-    if not sum(counts):
-        return [], counts
-    entries = pa.concat_tables(pieces).combine_chunks()
-    keys = [entries.column(i).chunk(0) for i in range(len(spec.stored_keys))]
-    order = sort_order(keys, entries.column(GROUP).chunk(0))
-    sorted_entries = entries.take(order)
-    groups = sorted_entries.column(GROUP).to_numpy()
-    cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    written = []
-    for begin, end in pairwise(cuts):
-        folder, bucket = divmod(int(groups[begin]), spec.buckets)
-        rows = sorted_entries.slice(begin, end - begin).drop_columns([GROUP])
-        written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, [rows]))
+    paths, partitions = [file.path for file in files], [file.partition for file in files]
+    counts, written = [], []
+    with EntrySorter(len(spec.stored_keys), range(len(folders) * spec.buckets), most_bytes) as sorter:
+        for number, file in enumerate(files):
+            rows = 0
+            for columns in scan(file):
+                entries = _entries(spec, columns, number, ordinals[spec.folder_of(file.partition)])
+                rows += entries.num_rows
+                sorter.add(entries)
+            counts.append(rows)
+            told(number + 1)
+        for group, entries in sorter.groups():
+            folder, bucket = divmod(group, spec.buckets)
+            batches = _batches(spec, entries, paths, partitions)
+            written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
     return written, counts
 
 
-def _entries(spec: IndexSpec, fetcher: Fetcher, root: str, file: SourceFileEntry, folder: int) -> Iterator[pa.Table]:
-    """Yield the entries of a source file in the schema of index files, with the number of their group."""
-    columns, texts = (*spec.stored_keys, *spec.include), partition_values(file.partition)
+def _entries(spec: IndexSpec, columns: Sequence[pa.Array], number: int, folder: int) -> pa.Table:
+    """Entries with the number of their source file in place of its name, and of their index file."""
+    plain = [plain_column(value, kind) for value, kind in zip(columns, spec.key_types, strict=False)]
+    rows = len(columns[0])
+    files = pa.array(np.full(rows, number, np.int32))
+    groups = pa.array((folder * spec.buckets + buckets_of(plain, spec.buckets)).astype(np.int32))
+    names = [*(str(i) for i in range(len(columns))), FILE, GROUP]
+    return pa.Table.from_arrays([*columns, files, groups], names=names)
+
+
+def _batches(
+    spec: IndexSpec, entries: pa.Table, paths: Sequence[str], partitions: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield sorted entries in the schema of index files."""
     names = [column.name for column in spec.entry_schema.columns]
-    for batch in fetcher.scan(file, [column.name for column in columns]):
-        rows, there = batch.num_rows, batch.schema.names[: -len(POINTER_COLUMNS) + 1]
-        try:
-            values = [
-                key_array(batch.column(there.index(column.name)), column.type, column.name)
-                if column.name in there
-                else pa.nulls(rows, key_type(column.type).arrow)
-                for column in columns
-            ]
-        except BTreeError as error:
-            raise UnsupportedFormat(
-                error.what or "cannot be indexed",
-                join(root, file.path),
-                column=error.column,
-                expected=error.expected,
-                found=error.found,
-            ) from None
-        plain = [plain_column(value, kind) for value, kind in zip(values, spec.key_types, strict=False)]
-        buckets = spark_hash_columns(plain).astype(np.int64) % spec.buckets
-        partitions = [pa.repeat(pa.scalar(texts[name], pa.string()), rows) for name in spec.stored_partitions]
-        pointer = [pa.repeat(file.path, rows), *batch.columns[-len(POINTER_COLUMNS) + 1 :]]
-        group = pa.array(folder * spec.buckets + buckets)
-        yield pa.table([*values, *partitions, *pointer, group], names=[*names, GROUP])
+    before = len(spec.stored_keys) + len(spec.include)
+    for batch in entries.to_batches(max_chunksize=BATCH_ROWS):
+        named = file_columns(spec, paths, partitions, batch.column(FILE))
+        yield pa.RecordBatch.from_arrays([*batch.columns[:before], *named, *batch.columns[before:-1]], names=names)

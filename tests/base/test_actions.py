@@ -12,7 +12,7 @@ from gnomon.__main__ import COMMANDS
 from gnomon.base.actions import Action
 
 ROOT = Path(__file__).parent.parent.parent
-ROOMS = ("btree", "sources", "shadow", "indexer", "service", "gnomon")
+ROOMS = ("btree", "sources", "shadow", "jobs", "indexer", "service", "gnomon")
 PRODUCT = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 ERRORS = {name for path in PRODUCT for name in re.findall(r"^class (\w+)\(", path.read_text(), re.MULTILINE)}
 CALL = re.compile(r"gnomon ([a-z]+)(?=[ ,]|$)([^,;]*)")

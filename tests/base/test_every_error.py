@@ -20,7 +20,7 @@ from gnomon.base.errors import GnomonError
 
 pytestmark = pytest.mark.process
 
-ROOMS = ("base", "btree", "sources", "shadow", "indexer", "service", "__main__", "commands")
+ROOMS = ("base", "btree", "sources", "shadow", "indexer", "service", "commands")
 # One module raises them for another, which turns them into an error with fields: they never reach a caller.
 PRIVATE = {
     "BatchTooLarge",

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import append_batches, append_new, build
-from gnomon.indexer.spark.progress import Step
 from gnomon.indexer.spark.session import local_session
+from gnomon.jobs import Step
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import LocalStorage, storage_at

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.service.settings.table import Settings
 from tests.service.live import live
 from tests.service.processes import until
@@ -23,7 +24,7 @@ def table(tmp_path: Path) -> str:
     """A table at version 2, which adds rows 100 to 109 and deletes row 5; its index, at `i`, covers version 0."""
     place = str(tmp_path / "t")
     write_deltalake(place, rows(0, 100))
-    build_index(None, f"delta:{place}", str(tmp_path / "i"), BuildRequest(["id"]))
+    build_index(LocalEngine(), f"delta:{place}", str(tmp_path / "i"), BuildRequest(["id"]))
     write_deltalake(place, rows(100, 110), mode="append")
     DeltaTable(place).delete("id = 5")
     return place

@@ -14,8 +14,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore
 from gnomon.shadow.storage import storage_at
@@ -35,7 +36,7 @@ def rows(first: int, last: int) -> pa.Table:
 
 
 def follow(name: str, index: str, expected: range) -> None:
-    build_index(None, name, index, BuildRequest(["id"]))
+    build_index(LocalEngine(), name, index, BuildRequest(["id"]))
     opened = open_index(index)
     assert [row["id"] for found in opened.fetch_many(range(60)) for row in found] == list(expected)
     report = verify(storage_at(index), sample=None)

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import IndexBehind, SourceNotFound
@@ -35,7 +36,7 @@ def table(tmp_path: Path) -> str:
 @pytest.fixture
 def index(table: str, tmp_path: Path) -> str:
     """An index of version 0."""
-    build_index(None, f"delta:{table}", str(tmp_path / "i"), BuildRequest(["id"], buckets=3))
+    build_index(LocalEngine(), f"delta:{table}", str(tmp_path / "i"), BuildRequest(["id"], buckets=3))
     return str(tmp_path / "i")
 
 
@@ -66,7 +67,7 @@ def test_a_renewed_look_sees_each_version_at_once(table: str, index: str) -> Non
     for first in range(100, 150, 10):
         write_deltalake(table, rows(first, first + 10), mode="append")
         assert ids_of(opened.at_newest_version(), [first - 1, first, first + 10]) == [first - 1, first]
-    build_index(None, f"delta:{table}", index, BuildRequest(["id"], buckets=3))
+    build_index(LocalEngine(), f"delta:{table}", index, BuildRequest(["id"], buckets=3))
     opened.refresh()
     newest = opened.at_newest_version()
     assert (ids_of(newest, [149]), read_through(newest.view)) == ([149], None)

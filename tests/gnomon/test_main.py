@@ -7,9 +7,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from gnomon.base import kernel
+from gnomon.shadow import open_index
+from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.process
 
@@ -59,7 +62,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
-    [("build", "pyspark", "spark"), ("load", "pyspark", "spark"), ("serve", "fastapi", "service")],
+    [("load", "pyspark", "spark"), ("dedup", "pyspark", "spark"), ("serve", "fastapi", "service")],
 )
 def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
     done = run(command, "--help", missing=(missing,))
@@ -72,3 +75,42 @@ def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, e
 
 def test_commands_without_an_extra_need_none() -> None:
     assert run("get", "--help", missing=("pyspark", "fastapi", "uvicorn", "pandas")).returncode == 0
+
+
+WITHOUT_SPARK = ("pyspark", "py4j", "pandas")
+
+
+def test_a_build_without_pyspark_runs_in_this_process(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    done = run("build", f"{tmp_path}/source", f"{tmp_path}/index", "--key", "id", missing=WITHOUT_SPARK)
+    assert (done.returncode, "100 rows indexed" in done.stdout + done.stderr) == (0, True)
+    assert open_index(tmp_path / "index").fetch(7) == [{"id": 7}]
+
+
+@pytest.mark.parametrize("arguments", [["--engine", "spark"], ["--master", "local[1]"]])
+def test_a_build_that_asks_for_spark_says_how_to_install_it(tmp_path: Path, arguments: list[str]) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    done = run("build", f"{tmp_path}/source", f"{tmp_path}/index", "--key", "id", *arguments, missing=WITHOUT_SPARK)
+    line = done.stderr.splitlines()[0]
+    assert done.returncode == 3
+    assert line == "gnomon: build needs the package pyspark, which is not installed: pip install 'gnomon-index[spark]'"
+    assert not (tmp_path / "index").exists()
+
+
+def test_settings_of_spark_with_the_local_engine_are_refused(tmp_path: Path) -> None:
+    done = run(
+        "build", f"{tmp_path}/source", f"{tmp_path}/index", "--key", "id", "--engine=local", "--conf", "spark.a=b"
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("gnomon: --conf: a setting of Spark, which --engine local does not start")
+
+
+def test_the_face_builds_without_pyspark(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    program = (
+        "import sys; sys.modules['pyspark'] = None; source, index = sys.argv[1:]; "
+        "import gnomon; print(gnomon.build(None, source, index, ['id']).rows)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "source"), str(tmp_path / "index")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "100\n"

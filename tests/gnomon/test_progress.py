@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.commands.progress import shown_progress
-from gnomon.indexer.spark.progress import Progress, Step
+from gnomon.jobs import Progress, Step
 
 HIDE, SHOW, ERASE = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[2K"
 

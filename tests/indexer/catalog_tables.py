@@ -43,7 +43,7 @@ def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> 
 
 def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """A list that gets, for each scan of a later build, whether Spark made it."""
-    module = importlib.import_module("gnomon.indexer.build.segment")
+    module = importlib.import_module("gnomon.indexer.build.engine")
     scan, seen = module.scan, []
 
     def watched(*given: Any, in_spark: bool) -> Any:

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow.errors import DamagedSource, SourceNotFound, UsageError
 from gnomon.shadow.maintenance import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.all_versions import NO_VERSION
@@ -64,7 +65,9 @@ def name_of(table: Table, at: str = "") -> str:
 def make(table: Table, index: str, versions: list[Version], at: str = "") -> None:
     """The index of a table at these versions, one build after the other."""
     for version in versions:
-        build_index(None, name_of(table, at), index, BuildRequest(key_of(table), table_version=str(version.version)))
+        build_index(
+            LocalEngine(), name_of(table, at), index, BuildRequest(key_of(table), table_version=str(version.version))
+        )
 
 
 def lives(found: AllVersions, key: int, line: list[str]) -> list[int]:

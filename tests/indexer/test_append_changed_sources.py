@@ -105,7 +105,7 @@ def test_a_load_of_rows_does_not_read_files_that_hold_none_of_them(spark: SparkS
 def test_a_rebucket_between_commit_and_indexing_is_followed(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    building = sys.modules["gnomon.indexer.build.job"]  # in the package, the name is the function
+    building = sys.modules["gnomon.jobs.build.job"]  # in the package, the name is the function
     verify_sample = building.verify_sample
 
     def meanwhile(*arguments: object) -> int:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import gnomon.indexer.tables.source_files as files_module
+import gnomon.jobs.files.source_files as files_module
 from gnomon.indexer import build, join_with_index, load, load_by_index
 from gnomon.shadow import SpecMismatch, StalePointer, UsageError, open_index
 from gnomon.shadow.storage import storage_at

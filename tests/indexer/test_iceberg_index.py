@@ -19,8 +19,9 @@ from pyiceberg.transforms import BucketTransform
 
 from gnomon.__main__ import main
 from gnomon.btree.hash_columns import iceberg_hashes
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.maintenance import DRAFT, export_iceberg_index
 from gnomon.shadow.metadata import open_view
@@ -36,9 +37,9 @@ PATH, POSITION = "source_file_path", "source_file_pos"
 
 def indexed(table: Table, version: Version, key: tuple[str, ...], index: str) -> None:
     if table.format == "delta":
-        build_index(None, f"delta:{table.path}", index, BuildRequest(key, table_version=str(version.version)))
+        build_index(LocalEngine(), f"delta:{table.path}", index, BuildRequest(key, table_version=str(version.version)))
     else:
-        build_index(None, f"iceberg:{version.metadata}", index, BuildRequest(key))
+        build_index(LocalEngine(), f"iceberg:{version.metadata}", index, BuildRequest(key))
 
 
 def exported(index: str, out: str, **options: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -201,6 +202,8 @@ def test_a_key_of_uuids_is_refused(tmp_path: Path) -> None:
     table.append(pa.table({"id": pa.array([uuid.uuid4().bytes for _ in range(3)], pa.uuid())}))
     catalog.close()
     index = str(tmp_path / "index")
-    build_index(None, f"iceberg:{table.metadata_location.removeprefix('file://')}", index, BuildRequest(("id",)))
+    build_index(
+        LocalEngine(), f"iceberg:{table.metadata_location.removeprefix('file://')}", index, BuildRequest(("id",))
+    )
     with pytest.raises(UsageError, match="a key of this type is not exported"):
         export_iceberg_index(storage_at(index), open_view(storage_at(index)), storage_at(str(tmp_path / "out")))

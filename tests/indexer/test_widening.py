@@ -99,7 +99,7 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     put(source, "a.jsonl", {"k": 1, "n": 1})
     build(spark, str(source), place, ["k"])
     put(source, "ours.jsonl", {"k": 2, "n": 1.5})
-    build_module = importlib.import_module("gnomon.indexer.build.job")
+    build_module = importlib.import_module("gnomon.jobs.build.job")
     verify_sample = build_module.verify_sample
 
     def other_build_meanwhile(*arguments: Any) -> None:

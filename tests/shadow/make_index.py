@@ -115,7 +115,7 @@ class Build:
             self.covered = [replace(file, page_maps=made[file]) for file in self.covered]
 
     def commit(self) -> Snapshot:
-        """Commit. If a vacuum removed the written files, do the work again, as `gnomon.indexer.build.job` does."""
+        """Commit. If a vacuum removed the written files, do the work again, as `gnomon.jobs.build.job` does."""
         try:
             return self._commit()
         except FilesGone:

@@ -20,7 +20,7 @@ from gnomon.shadow.errors import SourceNotFound, UnknownColumn, UnsupportedForma
 from gnomon.shadow.storage import storage_at
 
 pytestmark = pytest.mark.spark
-build_module = importlib.import_module("gnomon.indexer.build.job")  # `gnomon.indexer.build.job` is the function
+build_module = importlib.import_module("gnomon.jobs.build.job")  # `gnomon.jobs.build.job` is the function
 
 
 def pages(begin: int, end: int) -> pa.Table:

@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import filter_new, load, read_index
-from gnomon.indexer.build import BuildRequest, build_without_spark, plan
-from gnomon.indexer.build.job import build_index
+from gnomon.indexer.build import SparkEngine
+from gnomon.jobs.build import BuildRequest, build_metadata, plan
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import (
     DamagedMetadata,
@@ -44,9 +46,9 @@ def bring_to(spark: SparkSession | None, version: Version, index: str, key: tupl
     name = f"iceberg:{version.metadata}" if version.metadata else f"delta:{version.table.path}"
     as_of = None if version.metadata else str(version.version)
     request = BuildRequest(key or version.key, table_version=as_of)
-    if build_without_spark(plan(lake_source(name, as_of or ""), index, request), request) is not None:
+    if build_metadata(plan(lake_source(name, as_of or ""), index, request), request) is not None:
         return False
-    build_index(spark, name, index, request)
+    build_index(SparkEngine(spark), name, index, request)
     return True
 
 
@@ -137,7 +139,7 @@ def test_an_index_of_the_first_version_reads_the_newest_one_through(table: Table
     name = f"iceberg:{newest.metadata}" if newest.metadata else f"delta:{table.path}"
     refused = {"delta_widened": "TypeWidening", **dict.fromkeys(REBUILT, "another folder")}.get(table.name)
     with pytest.raises((IndexBehind, UsageError), match=refused) if refused else nullcontext():
-        build_index(None, name, index, BuildRequest(key, table_version=str(first.version)))
+        build_index(LocalEngine(), name, index, BuildRequest(key, table_version=str(first.version)))
         check(open_index(index, newest=True), newest, key, all_keys(table, key))
 
 
@@ -151,7 +153,7 @@ def test_a_default_is_found_as_a_key(spark: SparkSession, tmp_path: Path) -> Non
     """In the index, in joins, and by every row, also of files that lack the column."""
     table, index = next(one for one in TABLES if one.name == "iceberg_defaults"), str(tmp_path / "index")
     version = next(one for one in table.versions if one.operation == "delete by a default")
-    build_index(spark, f"iceberg:{version.metadata}", index, BuildRequest(["whole"], include=["flag"]))
+    build_index(SparkEngine(spark), f"iceberg:{version.metadata}", index, BuildRequest(["whole"], include=["flag"]))
     expected = [row for row in version.rows() if row["whole"] == 7]
     assert 0 < len(expected) < version.row_count
     opened = open_index(index)
@@ -253,5 +255,7 @@ def test_a_build_of_some_partitions_is_refused(tmp_path: Path) -> None:
     """A snapshot records one version of the table: the files of other partitions would be missing without a word."""
     table = next(table for table in TABLES if table.format == "delta")
     with pytest.raises(UsageError, match="covers a version of a lake table as a whole"):
-        build_index(None, f"delta:{table.path}", str(tmp_path / "index"), BuildRequest(table.key, partitions=[]))
+        build_index(
+            LocalEngine(), f"delta:{table.path}", str(tmp_path / "index"), BuildRequest(table.key, partitions=[])
+        )
     assert not (tmp_path / "index").exists()

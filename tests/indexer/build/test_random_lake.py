@@ -13,8 +13,9 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import LongType
 from pyiceberg.utils.config import Config
 
-from gnomon.indexer.build import BuildRequest
-from gnomon.indexer.build.job import build_index
+from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at
@@ -173,12 +174,12 @@ def follow(table: ChangingTable, index: str, chance: random.Random, steps: int) 
     every step, and as of the indexed one after a build. Returns the operations and the keys compared."""
     done: Counter[str] = Counter()
     request = BuildRequest(["id"], buckets=3)
-    build_index(None, table.name, index, request)
+    build_index(LocalEngine(), table.name, index, request)
     for _ in range(steps):
         done[table.change(chance)] += 1
         expected = table.rows()
         if chance.random() < 0.5:
-            build_index(None, table.name, index, request)
+            build_index(LocalEngine(), table.name, index, request)
             compared(open_index(index), expected)
             assert verify(storage_at(index)).is_sound
             done["built"] += 1

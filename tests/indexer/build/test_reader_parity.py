@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import build
 from gnomon.indexer.build.reader_parity import reads_alike
-from gnomon.indexer.tables.source_files import describe
+from gnomon.jobs.files.source_files import describe
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from gnomon.btree.hash_columns import xxhash64_columns
 from gnomon.indexer.build import scan as scan_module
 from gnomon.indexer.build.scan import scan
-from gnomon.indexer.build.specs import BuildRequest, new_spec
-from gnomon.indexer.tables.source_files import describe
+from gnomon.jobs.build.specs import BuildRequest, new_spec
+from gnomon.jobs.files.source_files import describe
 from gnomon.shadow.metadata.source_files import source_root
 from tests.shadow.make_index import write_source
 

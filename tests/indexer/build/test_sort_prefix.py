@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from gnomon.indexer import build, write_btree
 from gnomon.indexer.build import sort_prefix, write
 from gnomon.indexer.build.sort_prefix import head_of, likely_beginning, shared_beginning
-from gnomon.indexer.tables.source_files import describe
+from gnomon.jobs.files.source_files import describe
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from gnomon.indexer import append_new, build
 from gnomon.indexer.spark import progress
-from gnomon.indexer.spark.progress import Stages, Step, watched
+from gnomon.indexer.spark.progress import watched
+from gnomon.jobs import Stages, Step
 from gnomon.shadow.errors import DamagedSource
 
 pytestmark = pytest.mark.spark

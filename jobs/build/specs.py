@@ -10,7 +10,7 @@ from gnomon.base.actions import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.btree.keys import type_of_arrow
 from gnomon.btree.source_types import mean_the_same, source_type
-from gnomon.indexer.tables import Described, listed
+from gnomon.jobs.files import Described, listed
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.metadata import (
     DEEP,

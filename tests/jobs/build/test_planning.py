@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.indexer.build.planning import check_rows, plan
-from gnomon.indexer.build.specs import BuildRequest, Vanished
+from gnomon.jobs.build.planning import check_rows, plan
+from gnomon.jobs.build.specs import BuildRequest, Vanished
 from gnomon.shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
 from tests.shadow.make_index import Build, index_source, write_source
 

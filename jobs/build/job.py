@@ -4,24 +4,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from pyspark.sql import SparkSession
-
-from gnomon.indexer.build.page_maps import write_maps
-from gnomon.indexer.build.planning import Plan, plan
-from gnomon.indexer.build.segment import NO_SPARK, write_segment
-from gnomon.indexer.build.specs import BuildRequest, Vanished, check_types, new_spec
-from gnomon.indexer.spark import Progress, Stages, as_raised
-from gnomon.indexer.tables import (
-    Described,
-    check_unchanged,
-    columns_of,
-    describe,
-    infer_schema,
-    named_source,
-)
+from gnomon.jobs.build.engine import Engine
+from gnomon.jobs.build.planning import Plan, plan
+from gnomon.jobs.build.specs import BuildRequest, Vanished, check_types, new_spec
+from gnomon.jobs.build.text_columns import infer_schema
+from gnomon.jobs.files import Described, check_unchanged, columns_of, describe, named_source
+from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.stages import Progress, Stages
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source
-from gnomon.shadow.errors import ConcurrentCommit, UsageError
+from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance import masks_at, publish_build
 from gnomon.shadow.metadata import (
     IndexFileEntry,
@@ -30,14 +22,14 @@ from gnomon.shadow.metadata import (
     PageMapsSetting,
     Segment,
     Snapshot,
+    SourceRoot,
     most_maps,
     put_back,
     schema_option,
 )
 from gnomon.shadow.old_names import under_old_name
-from gnomon.shadow.storage import Place, as_location, probe
+from gnomon.shadow.storage import Place, Storage, as_location, probe
 from gnomon.shadow.verify import verify_sample
-from gnomon.sources import FORMATS
 
 ATTEMPTS = 3  # of a build that conflicts with other commits
 
@@ -75,7 +67,7 @@ class BuildResult:
 
 
 def build(
-    spark: SparkSession,
+    engine: Engine | None,
     source: Place,
     index: Place,
     keys: Sequence[str],
@@ -132,18 +124,19 @@ def build(
         batch=batch,
         table_version=None if table_version is None else str(table_version),
     )
-    return build_index(spark, as_location(source), as_location(index), request, progress)
+    engine = LocalEngine() if engine is None else engine
+    return build_index(engine, as_location(source), as_location(index), request, progress)
 
 
 def build_index(
-    spark: SparkSession | None, source: str, index: str, request: BuildRequest, progress: Progress | None = None
+    engine: Engine, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:
-    """Bring an index up to date, as `build` does; without `spark` in this process, for few rows. It retries, with
-    ATTEMPTS attempts in all, where its changes conflict with another commit or a vacuum has removed its files."""
+    """Bring an index up to date, as `build` does. It retries, with ATTEMPTS attempts in all, where its changes conflict
+    with another commit or a vacuum has removed its files."""
     begin, stages = time.perf_counter(), Stages(progress)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            result = _build(spark, source, index, request, stages)
+            result = _build(engine, source, index, request, stages)
         except ConcurrentCommit:
             if attempt == ATTEMPTS:
                 raise
@@ -152,31 +145,27 @@ def build_index(
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
 
 
-def _build(spark: SparkSession | None, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
+def _build(engine: Engine, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
-        place = named_source(spark, source, request.table_version)
+        place = named_source(source, engine.read_table, request.table_version)
         planned = plan(place, index, request)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
     done: list[PageMapsEntry] = []
-    with as_raised():
+    with engine.errors():
         if request.adopt and planned.view is not None:
-            check_types(planned.view.spec, _described(spark, planned, request)[0])  # before anything is committed
+            check_types(planned.view.spec, _described(engine, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root)[1]
             planned = plan(place, index, replace(request, adopt=False))
-        if spark is None and request.page_maps:
-            raise UsageError(f"{NO_SPARK} page maps", index)
         if (
-            spark is not None
-            and request.page_maps
+            request.page_maps
             and planned.view is not None
             and (planned.unmapped or _maps_more(request, planned.view.spec))
         ):
-            with stages.tasks(spark, "page maps"):
-                done = _record(spark, planned, _with_setting(planned.view.spec, request))
+            done = _record(engine, planned, _with_setting(planned.view.spec, request), stages)
             planned = plan(place, index, replace(request, adopt=False, page_maps=False))
-        result = _update(spark, planned, request, stages)
+        result = _update(engine, planned, request, stages)
     return replace(
         result,
         adopted_files=adopted,
@@ -186,7 +175,7 @@ def _build(spark: SparkSession | None, source: str, index: str, request: BuildRe
 
 
 def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
-    """The result of a build with nothing to index, drop, adopt or record; None for any other plan. It needs no Spark,
+    """The result of a build with nothing to index, drop, adopt or record; None for any other plan. It reads no rows,
     and writes a missing `spec.json` again."""
     view = planned.view
     if view is None or not planned.is_done or planned.adopted or planned.unmapped:
@@ -207,36 +196,36 @@ def _maps_more(request: BuildRequest, spec: IndexSpec) -> bool:
     return _with_setting(spec, request) != spec
 
 
-def build_without_spark(planned: Plan, request: BuildRequest) -> BuildResult | None:
-    """Commit a plan that needs no Spark: files to drop, a version of a lake table that only deleted rows. None for any
+def build_metadata(planned: Plan, request: BuildRequest) -> BuildResult | None:
+    """Commit a plan that reads no rows: files to drop, a version of a lake table that only deleted rows. None for any
     other plan, and where other commits came first."""
-    if planned.needs_spark or request.full or request.page_maps or request.batch is not None:
+    if planned.needs_engine or request.full or request.page_maps or request.batch is not None:
         return None
     begin, stages = time.perf_counter(), Stages(None)
     try:
-        result = _update(None, planned, request, stages)
+        result = _update(LocalEngine(), planned, request, stages)
     except ConcurrentCommit:
         return None
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
 
 
-def _record(spark: SparkSession, planned: Plan, spec: IndexSpec) -> list[PageMapsEntry]:
+def _record(engine: Engine, planned: Plan, spec: IndexSpec, stages: Stages) -> list[PageMapsEntry]:
     """Record the page maps of files that are indexed already."""
     storage, files = planned.storage, planned.unmapped
     probe(storage)
-    made = write_maps(spark, planned.root.storage.root, storage.root, spec, new_segment_id(), files)
+    made = engine.write_page_maps(storage, planned.root, spec, new_segment_id(), files, stages)
     record(storage, {file: made[file.path] for file in files}, spec.page_maps)
     return list(made.values())
 
 
-def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
+def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages) -> BuildResult:
     """Commit a plan."""
     batch = request.batch
     storage, root, view, difference = planned.storage, planned.root, planned.view, planned.difference
     if view is not None and planned.is_done and batch is None:
         return _result(planned, view.snapshot, [], [], view.spec, False)
     with stages.stage("describe", len(difference.to_index), "files"):
-        described, schema = _described(spark, planned, request)
+        described, schema = _described(engine, planned, request)
     known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
     spec = replace(_with_setting(spec, request), schema=schema, as_files=spec.as_files or planned.as_files)
@@ -244,7 +233,7 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
     probe(storage)
 
     segment = new_segment_id()
-    written, described = write_segment(spark, storage, root, spec, segment, described, stages)
+    written, described = _write(engine, storage, root, spec, segment, described, stages)
     if described:
         with stages.stage("verify"):
             check_unchanged(root, described, spec)
@@ -277,7 +266,27 @@ def _update(spark: SparkSession | None, planned: Plan, request: BuildRequest, st
     return _result(planned, snapshot, described, written, spec, is_ours)
 
 
-def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
+def _write(
+    engine: Engine,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: list[Described],
+    stages: Stages,
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """Write the index files and the page maps of some source files. Returns both, the source files with their numbers
+    of rows."""
+    if not described:
+        return [], described
+    if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build
+        made = engine.write_page_maps(storage, root, spec, segment, [one.entry for one in described], stages)
+        described = [replace(one, entry=replace(one.entry, page_maps=made.get(one.entry.path))) for one in described]
+    written, described = engine.write_index_files(storage, root, spec, segment, described, stages)
+    return sorted(written, key=lambda file: file.path), described  # Spark's tasks end in any order
+
+
+def _described(engine: Engine, planned: Plan, request: BuildRequest) -> tuple[list[Described], str]:
     """The files to index, opened, and the schema that a table declares, or that was inferred for formats whose files
     declare none."""
     files, options = planned.difference.to_index, dict(planned.options)
@@ -286,12 +295,8 @@ def _described(spark: SparkSession | None, planned: Plan, request: BuildRequest)
         schema = declared
     elif not files and planned.spec is not None:
         schema = planned.spec.schema
-    elif spark is None:
-        if FORMATS[planned.format].infer is not None and "schema" not in options:
-            raise UsageError(f"{NO_SPARK} the columns of {planned.format} files; give --schema", planned.root.name)
-        schema = ""
     else:
-        schema = infer_schema(spark, planned.root, planned.format, options, files, planned.spec)
+        schema = infer_schema(engine, planned.root, planned.format, options, files, planned.spec)
     return _opened(planned, request, schema), schema
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
-from gnomon.indexer.tables import CatalogTable, check_names, describe, detect_format, infer_here
+from gnomon.jobs.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
+from gnomon.jobs.files import CatalogTable, check_names, describe, detect_format, infer_here, is_inferred
 from gnomon.shadow.commit import Adoption, adoption, newest_number, spec_on_record
 from gnomon.shadow.errors import (
     FilesVanished,
@@ -87,7 +87,7 @@ class Plan:
         return is_declared and (snapshot.folders, snapshot.table) == source.recorded
 
     @property
-    def needs_spark(self) -> bool:
+    def needs_engine(self) -> bool:
         """Whether there are files to index, adopt or map. Other changes are commits of metadata alone."""
         return self.view is None or bool(self.difference.to_index or self.adopted or self.unmapped)
 
@@ -129,7 +129,7 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
     partitions = root.partitions(files)
     format_name = _format(root, files, request.format, spec)
     options = _options(root, format_name, request, spec)
-    if spec is None and not _is_inferred(format_name, options):
+    if spec is None and not is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
         there = replace(spec, source=root.location, table=root.source.name) if adopt else spec
@@ -327,7 +327,7 @@ def check_rows(planned: Plan, request: BuildRequest) -> None:
     """Refuse a first build with columns that the source does not have, for formats whose columns only rows show. It
     reads the rows of the first file, and of the others if it lacks a column. For a dry run; a build finds the error
     when it reads all rows."""
-    if planned.spec is None and _is_inferred(planned.format, planned.options):
+    if planned.spec is None and is_inferred(planned.format, planned.options):
         options, root, files = planned.options, planned.root, planned.difference.to_index
         _check_new(
             root,
@@ -337,11 +337,6 @@ def check_rows(planned: Plan, request: BuildRequest) -> None:
             files,
             lambda some: {**options, "schema": infer_here(root, planned.format, options, some)},
         )
-
-
-def _is_inferred(format_name: str, options: Mapping[str, str]) -> bool:
-    """Whether columns are inferred from the rows."""
-    return FORMATS[format_name].infer is not None and "schema" not in options
 
 
 def _check_new(

@@ -1,0 +1,129 @@
+"""The engine of Spark: builds whose work its tasks do."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from gnomon.indexer.build.page_maps import write_maps
+from gnomon.indexer.build.scan import is_for_spark, scan
+from gnomon.indexer.build.sort_prefix import likely_beginning
+from gnomon.indexer.build.write import write_index_files
+from gnomon.indexer.spark import SPARK_ERRORS, as_raised, hands_errors_over, is_of_a_file, spark_stage
+from gnomon.indexer.tables import read_table
+from gnomon.jobs import Stages
+from gnomon.jobs import build as jobs
+from gnomon.jobs.files import MOST_TASKS, CatalogTable, Described, columns_in, with_rows
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
+from gnomon.shadow.storage import FileInfo, Storage, source_storage
+from gnomon.shadow.tables import LakeSource
+from gnomon.sources import Options
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class SparkEngine:
+    """Builds by the tasks of a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def read_table(self, source: str) -> CatalogTable | LakeSource:
+        return read_table(self.spark, source)
+
+    def columns_of_text(
+        self, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]
+    ) -> list[tuple[int, pa.Schema]]:
+        place, given = root.storage.root, dict(options)
+
+        @hands_errors_over
+        def inferred(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            storage = source_storage(place)
+            for batch in batches:
+                for ordinal in batch.column(0).to_pylist():
+                    schema = columns_in(storage, format_name, given, files[ordinal])
+                    yield pa.RecordBatch.from_pylist([{"file": ordinal, "schema": schema.serialize().to_pybytes()}])
+
+        tasks = self.spark.range(0, len(files), 1, min(len(files), MOST_TASKS))
+        found = tasks.mapInArrow(inferred, "file bigint, schema binary").collect()
+        return [(row.file, pa.ipc.read_schema(pa.py_buffer(bytes(row.schema)))) for row in found]
+
+    def write_page_maps(
+        self,
+        storage: Storage,
+        root: SourceRoot,
+        spec: IndexSpec,
+        segment: str,
+        files: Sequence[SourceFileEntry],
+        stages: Stages,
+    ) -> dict[str, PageMapsEntry]:
+        with spark_stage(stages, self.spark, "page maps"):
+            return write_maps(self.spark, root.storage.root, storage.root, spec, segment, files)
+
+    def write_index_files(
+        self,
+        storage: Storage,
+        root: SourceRoot,
+        spec: IndexSpec,
+        segment: str,
+        described: Sequence[Described],
+        stages: Stages,
+    ) -> tuple[list[IndexFileEntry], list[Described]]:
+        is_about = not all(one.is_counted for one in described)
+        rows = sum(one.likely_rows for one in described)
+        with spark_stage(stages, self.spark, "write", rows, is_about):
+            return _write(self.spark, storage, root, spec, segment, described)
+
+    def errors(self) -> AbstractContextManager[None]:
+        return as_raised()
+
+
+def on_spark(
+    job: Callable[Concatenate[jobs.Engine | None, Arguments], Result],
+) -> Callable[Concatenate[SparkSession | None, Arguments], Result]:
+    """A job that takes a Spark session in place of an engine; None for this process."""
+
+    @wraps(job)
+    def call(spark: SparkSession | None, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return job(None if spark is None else SparkEngine(spark), *args, **kwargs)
+
+    return call
+
+
+build = on_spark(jobs.build)
+
+
+def _write(
+    spark: SparkSession,
+    storage: Storage,
+    root: SourceRoot,
+    spec: IndexSpec,
+    segment: str,
+    described: Sequence[Described],
+) -> tuple[list[IndexFileEntry], list[Described]]:
+    """Write the index files. Returns them, and the source files with their numbers of rows."""
+    empty = [one for one in described if one.is_counted and not one.entry.rows]
+    others = [one for one in described if not one.is_counted or one.entry.rows]
+    if not others:
+        return [], list(described)
+    if is_for_spark(spark, root.storage.root, spec, others):
+        try:
+            entries = scan(spark, root.storage.root, spec, others, in_spark=True)
+            beginning = likely_beginning(root.storage, spec, others)
+            written, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
+            if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
+                return written, list(described)
+        except SPARK_ERRORS as error:
+            if not is_of_a_file(error):
+                raise
+        # Spark cannot read a file, or silently returns fewer rows of a damaged one. `sources` reads it, or names the
+        # damaged file and place. It replaces the written files.
+    entries = scan(spark, root.storage.root, spec, others, in_spark=False)
+    written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    # The order of the file numbers in the sort, so that entries of one key have the order of the segment.
+    numbers = {one.entry.path: number for number, one in enumerate(described)}
+    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])

@@ -1,0 +1,11 @@
+"""Jobs: what they do whether Spark runs them or this process.
+
+- `stages`  the stages of a job
+- `files`   the files of a source
+- `local`   the engine of this process
+- `build`   builds of an index
+"""
+
+from gnomon.jobs.stages import TASKS, Progress, Stages, Step
+
+__all__ = ["TASKS", "Progress", "Stages", "Step"]

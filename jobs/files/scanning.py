@@ -1,0 +1,21 @@
+"""The scan of the indexed columns of a source file."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from gnomon.jobs.files.source_files import listed
+from gnomon.shadow.maintenance import stored_columns
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import FileInfo, Readable
+from gnomon.sources import Split, open_source
+
+
+def scan_file(storage: Readable, info: FileInfo, spec: IndexSpec, split: Split) -> Iterator[list[pa.Array]]:
+    """The batches of a range of a listed file, as `stored_columns` makes them. StalePointer where the file changed
+    since the listing."""
+    with listed(storage, info) as reader:
+        source = open_source(reader, spec.format, spec.read_options)
+        names = [column.name for column in (*spec.stored_keys, *spec.include)]
+        there = [name for name in names if name in source.schema.names]
+        yield from stored_columns(spec, source.scan(reader, there, split), reader.name)

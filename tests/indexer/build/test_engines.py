@@ -1,0 +1,136 @@
+"""Spark and this process write the same bytes: index files, Bloom filters and page maps."""
+
+import datetime as dt
+import importlib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.indexer.build import SparkEngine
+from gnomon.jobs.build import BuildRequest, BuildResult, build_index
+from gnomon.jobs.local import LocalEngine
+from gnomon.shadow import open_index
+from gnomon.shadow.metadata import DEEP
+from tests.indexer.test_formats import CASES, ENDINGS, rows_of
+
+pytestmark = pytest.mark.spark
+
+job = importlib.import_module("gnomon.jobs.build.job")  # in the package, `build` is the function
+SEGMENT = "20260101T000000-000000000000"
+NOT_COMPARED = ("_shadow/snapshots", "_shadow/spec.json", "_shadow/segments", "_shadow/probe")  # times and commit ids
+
+
+def data_files(index: Path) -> dict[str, bytes]:
+    """The index files, Bloom filters and page maps of an index."""
+    files = {str(path.relative_to(index)): path.read_bytes() for path in sorted(index.rglob("*")) if path.is_file()}
+    return {name: data for name, data in files.items() if not name.startswith(NOT_COMPARED)}
+
+
+@pytest.fixture
+def both(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that builds one source by both engines, and compares."""
+    monkeypatch.setattr(job, "new_segment_id", lambda: SEGMENT)
+
+    def compare(request: BuildRequest, local: LocalEngine | None = None, page_maps: bool = False) -> BuildResult:
+        source = str(tmp_path / "source")
+        by_spark = build_index(SparkEngine(spark), source, str(tmp_path / "by-spark"), request)
+        here = build_index(local or LocalEngine(), source, str(tmp_path / "here"), request)
+        expected, found = data_files(tmp_path / "by-spark"), data_files(tmp_path / "here")
+        assert list(found) == list(expected)
+        assert [name for name in expected if found[name] != expected[name]] == []
+        assert here.rows_indexed == by_spark.rows_indexed > 0
+        assert here.index_files == by_spark.index_files
+        views = [open_index(tmp_path / name).view for name in ("by-spark", "here")]
+        [[one], [other]] = [view.segments for view in views]
+        assert other.index_files == one.index_files
+        assert other.source_files == one.source_files
+        assert sum(name.endswith(".avro") for name in found) == here.index_files
+        assert any("page" in name for name in found) == page_maps
+        return here
+
+    return compare
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_write_the_same_bytes_from_each_format(both: Any, tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    for i, path in enumerate(("dt=1/a", "dt=1/b", "dt=2/c")):
+        file = tmp_path / "source" / (path + ENDINGS.get(name, ""))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(case.write(rows_of(100 * i, 100 * i + 700)))
+    for request in (
+        BuildRequest([case.number], buckets=3, options=case.options),
+        BuildRequest([case.text], [case.number], buckets=2, flat=True, options=case.options),
+    ):
+        both(request)
+        for folder in ("by-spark", "here"):
+            (tmp_path / folder).rename(tmp_path / f"{folder}-{request.keys[0]}-before")
+
+
+def some_of_each_type(rows: int, seed: int) -> Mapping[str, pa.Array]:
+    """Columns of all key types, with repeated values, nulls, both zeros and NaN."""
+    random = np.random.default_rng(seed)
+    numbers = random.integers(-40, 40, rows)
+    nulls = random.random(rows) < 0.1
+    of = {
+        "i": pa.array(numbers, pa.int32(), mask=nulls),
+        "l": pa.array(numbers * 10**12, pa.int64(), mask=nulls),
+        "f": pa.array(np.where(numbers % 7 == 0, np.nan, np.where(numbers % 5, numbers / 4, -0.0)), pa.float32()),
+        "d": pa.array(np.where(numbers % 7 == 0, np.nan, np.where(numbers % 5, numbers / 4, 0.0)), mask=nulls),
+        "s": pa.array([f"https://a.example/{n}é" for n in numbers], pa.string(), mask=nulls),
+        "b": pa.array([bytes([n % 256]) * (n % 5) for n in numbers.tolist()], pa.binary(), mask=nulls),
+        "yes": pa.array(numbers > 0, mask=nulls),
+        "day": pa.array([dt.date(2026, 1, 1) + dt.timedelta(int(n)) for n in numbers], pa.date32(), mask=nulls),
+        "at": pa.array(numbers * 1_000_003, pa.timestamp("us", "UTC"), mask=nulls),
+        "local": pa.array(numbers * 1_000_003, pa.timestamp("us"), mask=nulls),
+        "small": pa.array([Decimal(int(n)) / 100 for n in numbers], pa.decimal128(9, 2), mask=nulls),
+        "large": pa.array([Decimal(int(n)) * 10**20 for n in numbers], pa.decimal128(38, 2), mask=nulls),
+    }
+    return of | {"n": pa.array(np.arange(rows) + seed * rows)}
+
+
+TYPES = list(some_of_each_type(1, 1))
+
+
+@pytest.mark.parametrize("key", TYPES)
+def test_both_sort_each_key_type_in_the_same_order(both: Any, tmp_path: Path, key: str) -> None:
+    (tmp_path / "source").mkdir()
+    for i in range(3):
+        pq.write_table(
+            pa.table(dict(some_of_each_type(400, i))), tmp_path / "source" / f"{i}.parquet", row_group_size=150
+        )
+    both(BuildRequest([key], buckets=4))
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_both_write_the_same_bytes_for_composite_keys(both: Any, tmp_path: Path, flat: bool) -> None:
+    for i in range(6):
+        folder = tmp_path / "source" / f"dt={i % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(dict(some_of_each_type(300, i))), folder / f"{i}.parquet")
+    both(BuildRequest(["s", "d", "dt"] if not flat else ["s", "d"], ["n", "day"], buckets=3, flat=flat))
+
+
+@pytest.mark.parametrize("page_maps", [True, DEEP])
+def test_both_write_the_same_page_maps(both: Any, tmp_path: Path, page_maps: Any) -> None:
+    (tmp_path / "source").mkdir()
+    for i in range(3):
+        table = pa.table(dict(some_of_each_type(5000, i)))
+        pq.write_table(table, tmp_path / "source" / f"{i}.parquet", data_page_size=4096)
+    made = both(BuildRequest(["n"], page_maps=page_maps), page_maps=True)
+    assert made.mapped_files == 3
+
+
+def test_entries_beyond_the_memory_are_the_same_bytes(both: Any, tmp_path: Path) -> None:
+    for i in range(20):
+        folder = tmp_path / "source" / f"dt={i}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table(dict(some_of_each_type(4000, i))), folder / "a.parquet", row_group_size=500)
+    both(BuildRequest(["s"], ["n"], buckets=16), LocalEngine(memory=1 << 20))
