@@ -137,6 +137,7 @@ _OF_SPARK = {
     "ship",
     "write_btree",
 }
+_OF_JOBS = {"build": "gnomon.jobs.build", "load": "gnomon.jobs.load"}
 _MODULES = {
     "BuildResult": "gnomon.jobs.build",
     "Settings": "gnomon.service.settings",
@@ -153,8 +154,8 @@ def _imported(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
     module = "gnomon.indexer" if name in _OF_SPARK else _MODULES.get(name, "gnomon.shadow")
-    if name == "build" and not importlib.import_module("gnomon.jobs.local").has_spark():
-        module = "gnomon.jobs.build"  # the same job, for this process alone
+    if name in _OF_JOBS and not importlib.import_module("gnomon.jobs.local").has_spark():
+        module = _OF_JOBS[name]  # the same job, for this process alone
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:

@@ -40,9 +40,8 @@ COMMANDS = {
     ),
     "load": Command(
         "gnomon.commands.load",
-        "Write the rows of many keys to Parquet, with Spark.",
+        "Write the rows of many keys to Parquet.",
         "gnomon load /indexes/crawl keys.csv /tmp/rows",
-        "spark",
     ),
     "dedup": Command(
         "gnomon.commands.dedup",

@@ -2,6 +2,7 @@
 
 - `stages`  the stages of a job
 - `files`   the files of a source
+- `load`    rows of many keys
 - `local`   the engine of this process
 - `build`   builds of an index
 """

@@ -38,7 +38,7 @@ LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
     "sources.parquet": ["page_decode"],
     "shadow": ["storage", "tables", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
-    "jobs": ["files", "local", "build"],
+    "jobs": ["files", "load", "local", "build"],
     "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }

@@ -1,5 +1,6 @@
-"""gnomon load: the rows of many keys, with Spark."""
+"""gnomon load: the rows of many keys."""
 
+import importlib
 import os
 import shutil
 import time
@@ -11,29 +12,33 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gnomon.commands.inputs import local_path, read_keys
+from gnomon.commands.engines import EngineName, is_local
+from gnomon.commands.extras import MissingExtra
 from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.commands.spark import spark_session
-from gnomon.indexer import load as load_rows
-from gnomon.indexer.dedup import check_rows_here, write_parquet
-from gnomon.indexer.join import LoadCounters, load_counters
-from gnomon.indexer.keys import typed_keys
-from gnomon.indexer.spark import spark_stage
-from gnomon.indexer.tables import read_parquet
-from gnomon.jobs import Stages
-from gnomon.shadow import UsageError, open_index
+from gnomon.jobs import Progress, Stages, Step
+from gnomon.jobs.load import LoadCounters, LoadRequest, key_file, load_counters, load_here, write_parquet
+from gnomon.jobs.local import has_spark
+from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
 from gnomon.shadow.metadata import check_apart, source_of
-from gnomon.shadow.storage import is_local, storage_at
+from gnomon.shadow.storage import is_local as is_on_disk
+from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
+
+KEYS = "Parquet, CSV with a header, or JSON lines with the key columns"
+FETCH, ROWS = "fetch", "rows"
+Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", help="local: in this process, without Java. auto: Spark; without pyspark local."),
+]
 
 
 @app.command()
 def load(
     index: IndexFolder,
-    keys: Annotated[str, typer.Argument(help="Parquet, CSV with a header, or JSON lines with the key columns.")],
+    keys: Annotated[str, typer.Argument(help=f"{KEYS}.")],
     out: Annotated[str, typer.Argument(help="The folder to write Parquet files to; it must not exist.")],
     columns: Annotated[str | None, typer.Option(help="Columns to load, separated by commas; default all.")] = None,
     how: Annotated[Literal["inner", "left"], typer.Option(help="left: keep keys without a row, with nulls.")] = "inner",
@@ -42,37 +47,60 @@ def load(
         Literal["fail", "report"],
         typer.Option(help="report: rows that cannot be read are nulls, with the error in data_error."),
     ] = "fail",
+    engine: Engine = EngineName.AUTO,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
 ) -> None:
     """Write the source's rows for all keys of KEYS to OUT, which appears when all rows are written."""
+    is_here = is_local(engine, master, conf)
+    if not is_here and not has_spark():
+        raise MissingExtra.of("load", "pyspark", "spark")
     target = storage_at(out).root
-    if not is_local(target):
+    if not is_on_disk(target):
         raise UsageError("rows are written to local disks only; name a folder here", out)
     if Path(target).exists():
         raise UsageError("the folder exists; name a new one", out)
     opened = open_index(index)
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
-    local_path(keys, "the keys as Parquet, CSV or JSON lines")
-    names = columns.split(",") if columns else None
-    opened.check([], names, None)  # before Spark starts
+    plain = _path_here(keys)
+    request = LoadRequest(columns.split(",") if columns else None, how, null_safe, unreadable)
+    opened.check([], request.columns, None)  # before Spark starts
     begin = time.perf_counter()
-    with shown_progress() as progress, spark_session(master, conf) as spark:
-        counters = load_counters(spark)
-        sample = typed_keys(read_keys(spark, keys, [key.name for key in spec.keys]), spec, "keys")
-        rows = load_rows(spark, index, sample, names, how, counters, null_safe, unreadable)
-        with whole(Path(target)) as staged:
-            with spark_stage(Stages(progress), spark, "fetch"):
-                written = write_parquet(rows, str(staged))
-            count = read_parquet(spark, [str(staged)], rows.schema).count()
-            check_rows_here(str(staged), written, count)
+    with shown_progress() as progress, whole(Path(target)) as staged:
+        if is_here:
+            count, counters = _write_here(opened, plain, request, staged, progress)
+        else:
+            names = [key.name for key in spec.keys]
+            by_spark = importlib.import_module("gnomon.commands.load_by_spark")  # a load in this process needs none
+            count, counters = by_spark.write_rows(index, plain, names, request, staged, (master, conf), progress)
     result = _result(count, time.perf_counter() - begin, counters)
     if json:
         print_json(result)
     else:
         say(_told(result, out))
+
+
+def _path_here(path: str) -> str:
+    """The path of a local path or file URL. SourceNotFound unless it exists."""
+    if not path:
+        raise SourceNotFound("no such file", "(empty)", expected=KEYS)
+    plain = storage_at(path).root
+    if not is_on_disk(plain) or not Path(plain).exists():
+        raise SourceNotFound("no such file on this machine", path, expected=KEYS)
+    return plain
+
+
+def _write_here(
+    opened: Index, keys: str, request: LoadRequest, target: Path, progress: Progress
+) -> tuple[int, LoadCounters]:
+    """Write the rows in this process. Returns their number and the counts of the load."""
+    given, counters, stages = key_file(keys, [key.name for key in opened.spec.keys]), load_counters(), Stages(progress)
+    rows = load_here(opened, given.schema, given.batches(), request, counters)
+    with stages.stage(FETCH):
+        count = write_parquet(rows, target, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
+    return count, counters
 
 
 @contextmanager

@@ -27,12 +27,13 @@ from gnomon.indexer.dedup.layout import check_appendable, first_layout, layout_o
 from gnomon.indexer.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
 from gnomon.indexer.dedup.row_digest import row_hash, rows_digest, rows_of
 from gnomon.indexer.dedup.staging import COUNTS, DIGEST, FILES, NULLS, Staged, StageRunAgain, stage
-from gnomon.indexer.join import LookupCounters, lookup_counters
-from gnomon.indexer.keys import KEY_PREFIX, column, key_names
+from gnomon.indexer.join import lookup_counters
+from gnomon.indexer.keys import column
 from gnomon.indexer.spark import AtSnapshot, as_raised, spark_stage
 from gnomon.indexer.tables import arrow_schema, first_columns, folders_table, source_columns
 from gnomon.jobs import Progress, Stages
 from gnomon.jobs.build import Vanished
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.commit import (
     Append,

@@ -18,18 +18,10 @@ from pyspark.sql.types import AtomicType, LongType, StringType
 from gnomon.btree.key_batch import comparable
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent
-from gnomon.indexer.join import LookupCounters
-from gnomon.indexer.keys import (
-    KEY_PREFIX,
-    column,
-    key_names,
-    narrowing,
-    stored_keys,
-    to_buckets,
-    with_keys,
-)
+from gnomon.indexer.keys import column, to_buckets, with_keys
 from gnomon.indexer.spark import AtSnapshot, open_in_worker, with_column_in_arrow
 from gnomon.indexer.tables import no_null_text
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names, narrowing, stored_keys
 from gnomon.shadow import ShadowError, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names

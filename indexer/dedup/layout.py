@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.indexer.spark import arrow_of
+from gnomon.jobs.load import source_columns
 from gnomon.shadow import Index, UsageError
-from gnomon.shadow.commit import wider
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
 from gnomon.shadow.tables import (
@@ -93,7 +93,7 @@ def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
     spec, covered = opened.spec, opened.view.covered
     names = [name for name in opened.view.columns if name not in spec.partitions]
     newest = max(covered.values(), key=lambda file: (file.mtime_ns, file.path), default=None)
-    columns = parse_ddl(spec.schema) if spec.table else _of_files(opened, names)
+    columns = source_columns(opened, names)
     if newest is None:
         style = style_of(None, spec.format, spec.read_options)
         columns = columns if spec.table else columns_of_batch(batch, names)
@@ -156,17 +156,6 @@ def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:
     """The Arrow types of columns of Spark rows."""
     kinds = {one.name: arrow_of(one.dataType) for one in batch}
     return pa.schema([pa.field(name, kinds[name]) for name in names if name in kinds])
-
-
-def _of_files(opened: Index, names: Sequence[str]) -> pa.Schema:
-    """The columns with their types in the files, the widest where these differ."""
-    found: dict[str, pa.DataType] = {}
-    for _, schema in opened.schemas(names):
-        for one in schema:
-            if one.name in names and one.name not in found and not pa.types.is_null(one.type):
-                widest = wider(opened.view.snapshot.columns.get(one.name, ""), str(one.type))
-                found[one.name] = one.type if widest == str(one.type) else pa.type_for_alias(widest)
-    return pa.schema([pa.field(name, found.get(name, pa.null())) for name in names])
 
 
 def _places(covered: Mapping[str, SourceFileEntry]) -> dict[str, str]:

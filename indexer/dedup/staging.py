@@ -22,8 +22,9 @@ from gnomon.indexer.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED
 from gnomon.indexer.dedup.layout import Layout
 from gnomon.indexer.dedup.rejected import RejectedAt
 from gnomon.indexer.dedup.row_digest import digest_of
-from gnomon.indexer.keys import KEY_PREFIX, column, map_batches
+from gnomon.indexer.keys import column, map_batches
 from gnomon.indexer.spark import with_column_in_arrow
+from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow.commit import AppendedFile
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage import Storage, storage_at

@@ -1,17 +1,12 @@
-"""Pointers to rows: the second half of a load.
+"""Pointers to rows, in Spark's tasks.
 
 Pointers go to tasks by file and by place in the file, so that several tasks share a file with many pointers. Each task
-reads its rows in file order. It reads a page or block of several rows once, and decodes a row of several pointers
-once."""
+reads its rows in file order (`gnomon.jobs.load.RowReader`)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -25,28 +20,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnomon.btree.key_types import key_type
-from gnomon.indexer.join.key_join import FILE, OFFSET, OURS, SIZE, SUB_OFFSET
-from gnomon.indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken, without_nulls
-from gnomon.indexer.keys import column, key_names, map_batches
+from gnomon.indexer.keys import column, map_batches
 from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
 from gnomon.indexer.tables import arrow_schema
+from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, RowReader, Wanted, key_names, runs
 from gnomon.shadow import Index
-from gnomon.shadow.errors import SourceError, UsageError
-from gnomon.shadow.fetch import FetchReads
-from gnomon.shadow.metadata import source_of
-from gnomon.shadow.storage import join
-from gnomon.sources import FORMATS, Numbers
-from gnomon.sources.types import int64s
+from gnomon.sources import FORMATS
 
-ERROR = "data_error"  # column of errors with unreadable="report"
 TASKS_PER_CORE = 2
 PIECES_PER_TASK = 8  # pieces of the source per task if all rows were wanted: enough for an even distribution
 PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, least and most; two tasks read a page on a border
-READ_BYTES = 16 << 20  # of decoded rows that a task reads at a time; at most twice as many
-OUT_BYTES = 16 << 20  # of rows that it yields to Spark at a time
 PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the file, so one task reads all its rows
-FIRST_GROWTH = 4.0  # decoded bytes per byte in the file: a guess until some rows were read
 
 
 @dataclass(frozen=True)
@@ -61,16 +45,14 @@ class Asked:
     schema: StructType
     report: bool
 
+    def wanted(self) -> Wanted:
+        """The columns for a reader of rows, in the Arrow types that Spark takes."""
+        target, kinds = arrow_schema(self.schema), {field.name: field.dataType for field in self.schema}
 
-@dataclass
-class FetchCounters:
-    """Sums over the tasks that fetch rows; a retried task counts twice."""
+        def in_type(array: pa.Array, name: str, rows: pa.Array, path: str) -> pa.Array:
+            return as_spark(array, kinds[name], target.field(name).type, name, rows, path)
 
-    source_bytes: Accumulator[int]
-    map_bytes: Accumulator[int]
-    rows: Accumulator[int]
-    unreadable: Accumulator[int]
-    tasks: Accumulator[int]
+        return Wanted(self.given, self.payload, self.keys, target, self.report, in_type)
 
 
 def fetched(
@@ -116,224 +98,11 @@ def _can_be_hashed(kind: DataType) -> bool:
 
 def _fetch(asked: Asked, counters: FetchCounters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = None
+        reader = None
         for run in runs(batches, FILE):
-            if task is None:
+            if reader is None:
                 counters.tasks.add(1)
-                task = _Task(asked, counters)
-            yield from task.rows(run)
+                reader = RowReader(open_in_worker(asked.index), asked.wanted(), counters)
+            yield from reader.rows(run)
 
     return fetch
-
-
-class _Task:
-    """The work of one task: runs of pointers, each into one file."""
-
-    def __init__(self, asked: Asked, counters: FetchCounters) -> None:
-        self._asked = asked
-        self._counters = counters
-        self._index = open_in_worker(asked.index)
-        self._target = arrow_schema(asked.schema)
-        self._stored = {key.name: key_type(key.type).arrow for key in self._index.spec.stored_keys}
-        self._growth = FIRST_GROWTH
-
-    def rows(self, run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a run (pointers into one file, or no pointers) with its rows, as batches of the answer."""
-        if not run.column(FILE)[0].is_valid:
-            yield from self._answer(run, self._nulls(1), np.zeros(run.num_rows, np.int64), None)
-            return
-        wanted = _Wanted(run)
-        failed = self._units(wanted)
-        begin = 0
-        while begin < wanted.rows:
-            if failed is None:
-                end = next_cut(wanted.filled(self._index), wanted.units, begin, READ_BYTES / self._growth)
-                pieces = self._read(wanted, begin, end)
-            else:
-                end, pieces = wanted.rows, iter([(begin, wanted.rows, failed)])
-            for low, high, found in pieces:
-                rows, places = wanted.within(low, high)
-                if isinstance(found, str):
-                    nulls = self._nulls(high - low)
-                    yield from self._answer(run.slice(rows.start, len(places)), nulls, places, wanted.told(found, rows))
-                else:
-                    yield from self._answer(run.slice(rows.start, len(places)), found, places, None)
-            begin = end
-
-    def _units(self, wanted: "_Wanted") -> str | None:
-        """Set the read units of `wanted`. Returns the error where the file cannot be opened."""
-        stats = FetchReads()
-        try:
-            wanted.units = self._index.units(wanted.path, wanted.pointers[:, 0], stats)
-        except SourceError as error:
-            if not self._asked.report:
-                raise
-            return str(error)
-        finally:
-            self._count(stats)
-        return None
-
-    def _read(self, wanted: "_Wanted", begin: int, end: int) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """Yield `(begin, end, columns or error)` for ranges of rows. Rows that cannot be read have their own ranges."""
-        found = self._tried(wanted, begin, end)
-        if isinstance(found, SourceError):
-            try:
-                self._index.check_file(wanted.path)
-            except SourceError as error:  # no row of the file can be read
-                yield begin, end, str(error)
-            else:
-                yield from self._halved(wanted, begin, end, found)
-        else:
-            yield begin, end, found
-
-    def _halved(
-        self, wanted: "_Wanted", begin: int, end: int, error: SourceError
-    ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """`_read` of rows whose common read fails. The rows of a block are readable all or not at all: even if it can
-        be decoded up to some row, it may be damaged before."""
-        middle = wanted.middle(begin, end)
-        if not begin < middle < end or self._all_fail(wanted, begin, end, error):
-            yield begin, end, str(error)
-            return
-        for low, high in ((begin, middle), (middle, end)):
-            found = self._tried(wanted, low, high)
-            if isinstance(found, SourceError):
-                yield from self._halved(wanted, low, high, found)
-            else:
-                yield low, high, found
-
-    def _all_fail(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
-        """Whether all rows fail like some of them. If the first and the last fail at the same place of the file, all
-        between them do. An error without a place may be of a value that several rows have, or of any row; in the second
-        case a read of no rows fails, too."""
-        if error.offset is not None:
-            return self._fails(wanted, begin, begin + 1, error) and self._fails(wanted, end - 1, end, error)
-        return self._fails(wanted, begin, begin, error)
-
-    def _fails(self, wanted: "_Wanted", begin: int, end: int, error: SourceError) -> bool:
-        found = self._tried(wanted, begin, end)
-        return isinstance(found, SourceError) and str(found) == str(error)
-
-    def _tried(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array] | SourceError:
-        """The payload of some rows; with `report`, the error where one of them cannot be read."""
-        try:
-            return self._arrays(wanted, begin, end)
-        except SourceError as error:
-            if not self._asked.report:
-                raise
-            return error
-
-    def _arrays(self, wanted: "_Wanted", begin: int, end: int) -> list[pa.Array]:
-        """The payload of some rows in Spark's types."""
-        stats, pointers = FetchReads(), wanted.pointers[begin:end]
-        keys = {
-            name: taken(wanted.run.column(key), wanted.first[begin:end]).cast(self._stored[name])
-            for name, key in self._asked.keys.items()
-        }
-        try:
-            table = self._index.read(wanted.path, pointers, keys, self._asked.payload, stats)
-        finally:
-            self._count(stats)
-        if begin < end:
-            filled = wanted.filled(self._index)
-            expected = float(filled[end - 1] - (filled[begin - 1] if begin else 0.0))
-            self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
-        at, path = int64s(pointers[:, 0]), self._path(wanted.path)
-        skip = len(self._asked.given)
-        kinds = zip(self._asked.schema[skip:], self._target.types[skip:], strict=True)
-        return [
-            as_spark(values.combine_chunks(), field.dataType, kind, field.name, at, path)
-            for values, (field, kind) in zip(table.columns, kinds, strict=False)
-        ]
-
-    def _path(self, path: str) -> str:
-        return join(source_of(self._index.spec).storage.root, path)
-
-    def _nulls(self, rows: int) -> list[pa.Array]:
-        skip = len(self._asked.given)
-        return [pa.nulls(rows, kind) for kind in self._target.types[skip : skip + len(self._asked.payload)]]
-
-    def _answer(
-        self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
-        self._counters.rows.add(len(places))
-        self._counters.unreadable.add(len(places) if error is not None else 0)
-        kept = [given.column(name) for name in self._asked.given]
-        sizes = row_bytes(kept) if kept else np.zeros(len(places))
-        if payload:
-            sizes = sizes + row_bytes(payload)[places]
-        for begin, end in slices(sizes, OUT_BYTES):
-            arrays = [values.slice(begin, end - begin) for values in kept]
-            arrays += [taken(values, places[begin:end]) for values in payload]
-            if self._asked.report:
-                arrays.append(
-                    error.slice(begin, end - begin) if error is not None else pa.nulls(end - begin, pa.string())
-                )
-            yield pa.RecordBatch.from_arrays(
-                [values.cast(field.type) for values, field in zip(arrays, self._target, strict=True)],
-                schema=self._target,
-            )
-
-    def _count(self, stats: FetchReads) -> None:
-        self._counters.source_bytes.add(stats.bytes)
-        self._counters.map_bytes.add(stats.page_maps.bytes)
-
-
-class _Wanted:
-    """The wanted rows of one file. `run` has a row of the sample for each, sorted by pointer. `pointers` has each
-    pointer once, `first` its first row in `run`, and `places` the pointer of each row of `run`."""
-
-    units: Numbers
-
-    def __init__(self, run: pa.RecordBatch) -> None:
-        self.run = run
-        self.path: str = run.column(FILE)[0].as_py()
-        for name in (OFFSET, SUB_OFFSET):
-            if run.column(name).null_count:
-                raise UsageError(
-                    f"a pointer without data_{name.removeprefix(OURS)}; pointers need all columns", self.path
-                )
-        offsets, sub_offsets = numbers_of(run.column(OFFSET)), numbers_of(run.column(SUB_OFFSET))
-        fresh = firsts(offsets, sub_offsets)
-        self.first: Numbers = np.flatnonzero(fresh)
-        self.places: Numbers = np.cumsum(fresh) - 1
-        self.pointers: Numbers = np.stack([offsets[self.first], sub_offsets[self.first]], axis=1)
-        self._filled: NDArray[np.float64] | None = None
-
-    @property
-    def rows(self) -> int:
-        """Of the file."""
-        return len(self.first)
-
-    def filled(self, index: Index) -> NDArray[np.float64]:
-        """The cumulative bytes of the rows, from the sizes in the pointers, else from the mean of the file."""
-        if self._filled is None:
-            sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
-            self._filled = np.cumsum(np.where(sizes > 0, sizes, index.row_bytes(self.path)), dtype=np.float64)
-        return self._filled
-
-    def within(self, begin: int, end: int) -> tuple[range, Numbers]:
-        """The rows of the sample for a range of rows of the file, and for each its row in the range."""
-        low, high = np.searchsorted(self.places, [begin, end]).tolist()
-        return range(low, high), self.places[low:high] - begin
-
-    def middle(self, begin: int, end: int) -> int:
-        """A row near the middle of a range that begins a read unit, or else a new offset; `begin` where all rows have
-        one offset."""
-        middle = (begin + end) // 2
-        for numbers in (self.units, self.pointers[:, 0]):
-            first = int(np.searchsorted(numbers, numbers[middle]))
-            if first > begin:
-                return first
-            beyond = int(np.searchsorted(numbers, numbers[middle], side="right"))
-            if beyond < end:
-                return beyond
-        return begin
-
-    def told(self, error: str, rows: range) -> pa.Array:
-        """The error with the pointer of each row."""
-        offsets, sub_offsets = (
-            self.run.column(name).slice(rows.start, len(rows)).cast(pa.string()) for name in (OFFSET, SUB_OFFSET)
-        )
-        return pc.binary_join_element_wise(f"{error}; pointer (", offsets, ", ", sub_offsets, ")", "")

@@ -9,32 +9,31 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.keys import (
-    KEY_PREFIX,
-    column,
-    in_chunks,
-    key_names,
-    map_batches,
-    narrowing,
-    stored_keys,
-    to_buckets,
-    with_keys,
-)
+from gnomon.indexer.keys import column, in_chunks, map_batches, to_buckets, with_keys
 from gnomon.indexer.spark import AtSnapshot, open_in_worker, spark_type
 from gnomon.indexer.tables import source_types
+from gnomon.jobs.load import (
+    FILE,
+    KEY_PREFIX,
+    OFFSET,
+    SIZE,
+    SUB_OFFSET,
+    LookupCounters,
+    check_sample,
+    key_names,
+    narrowing,
+    stored_keys,
+)
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, check_names
 from gnomon.shadow.storage import Place
 from gnomon.sources import POINTER_COLUMNS
 
-OURS = "__gnomon_"  # prefix of the temporary columns of a join
-FILE, OFFSET, SUB_OFFSET, SIZE = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset", "__gnomon_size"
 POINTER_FIELDS = [
     StructField(FILE, StringType()),
     StructField(OFFSET, LongType()),
@@ -42,29 +41,7 @@ POINTER_FIELDS = [
     StructField(SIZE, IntegerType()),
 ]
 ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
-HOWS = ("inner", "left")
 OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch for Spark, and of an entry, about
-
-
-@dataclass
-class LookupCounters:
-    """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
-
-    index_bytes: Accumulator[int]  # bytes read of index files and Bloom filters
-    files_spared: Accumulator[int]  # ruled out by their Bloom filter; below, searches of other files in each way
-    files_by_key: Accumulator[int]
-    files_by_leaf: Accumulator[int]
-    files_read_whole: Accumulator[int]
-    keys: Accumulator[int]  # rows of the sample, and the rows that have an entry
-    matched: Accumulator[int]
-
-    def add(self, stats: MatchStats) -> None:
-        """Add the counts of a task."""
-        self.index_bytes.add(stats.bytes)
-        self.files_spared.add(stats.files_spared)
-        self.files_by_key.add(stats.files_by_key)
-        self.files_by_leaf.add(stats.files_by_leaf)
-        self.files_read_whole.add(stats.files_read_whole)
 
 
 def lookup_counters(spark: SparkSession) -> LookupCounters:
@@ -123,8 +100,9 @@ def located(
     """A sample with the key columns of `with_keys`, each row with its entries: the columns that the options name, as
     ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
-    check_names("within", options.within)
-    check_sample(sample, spec, options.how, options.within)
+    names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
+    check_sample(opened, names, options.how)
+    check_within(names, spec, options.within)
     types = _entry_types(spec)
     kinds = [spark_type(key_type(types[name]).arrow) for name in options.columns]
     entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(kinds)]
@@ -139,20 +117,9 @@ def _entry_types(spec: IndexSpec) -> dict[str, str]:
     return folders | {one.name: one.type for one in spec.include}
 
 
-def check_sample(sample: DataFrame, spec: IndexSpec, how: str, within: Sequence[str]) -> None:
-    """Raise UsageError for a sample or arguments that cannot be joined."""
-    spec.entries.check_source(
-        "a key-value folder has no pointers to join with (write_btree made it); read its rows by get"
-    )
-    if how not in HOWS:
-        raise UsageError(f"how: expected {' or '.join(HOWS)}, found {how!r}")
-    names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise UsageError(f"keys: it has more than one column {twice[0]}; rename one")
-    ours = [name for name in names if name.startswith(OURS)]
-    if ours:
-        raise UsageError(f"keys: names that begin with {OURS} are taken; rename {', '.join(ours)}")
+def check_within(names: Sequence[str], spec: IndexSpec, within: Sequence[str]) -> None:
+    """Raise UsageError for columns `within` that are no partition columns, or that a sample of these columns lacks."""
+    check_names("within", within)
     unknown = [name for name in within if name not in spec.partitions]
     if unknown:
         known = ", ".join(spec.partitions) or "none"

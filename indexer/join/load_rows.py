@@ -5,30 +5,25 @@ to their source files, and each task reads its rows in file order (`fetch`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from gnomon.indexer.join.fetch import ERROR, FetchCounters, fetched
-from gnomon.indexer.join.key_join import OURS, POINTER_FIELDS, JoinOptions, LookupCounters, located, lookup_counters
-from gnomon.indexer.keys import KEY_PREFIX, column, with_keys
+from gnomon.indexer.join.fetch import fetched
+from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
+from gnomon.indexer.keys import column, with_keys
 from gnomon.indexer.tables import source_types
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
+from gnomon.jobs.load import load as load_here
+from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.storage import Place
 from gnomon.sources import POINTER_COLUMNS
 
-UNREADABLE = ("fail", "report")
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
-
-
-@dataclass
-class LoadCounters(LookupCounters, FetchCounters):
-    """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
 
 
 def load_counters(spark: SparkSession) -> LoadCounters:
@@ -37,15 +32,15 @@ def load_counters(spark: SparkSession) -> LoadCounters:
 
 
 def load(
-    spark: SparkSession,
+    spark: SparkSession | None,
     index: Place,
-    keys: DataFrame | pd.DataFrame | pa.Table,
+    keys: DataFrame | pd.DataFrame | pa.Table | pa.RecordBatchReader,
     columns: Sequence[str] | None = None,
     how: str = "inner",
     counters: LoadCounters | None = None,
     null_safe: bool = False,
     unreadable: str = "fail",
-) -> DataFrame:
+) -> DataFrame | pa.RecordBatchReader:
     """The rows of the source whose key is in `keys` (a DataFrame of Spark or pandas, or an Arrow table): all columns of
     `keys`, then the requested columns of the source (by default all that `keys` lacks).
 
@@ -54,12 +49,17 @@ def load(
 
     A row that cannot be read (its file changed or is gone, its page is damaged) fails the job with its error. With
     unreadable="report" it has nulls in the source's columns, and the error, with path and pointer, in a last column
-    `data_error`, which is null in all other rows."""
+    `data_error`, which is null in all other rows.
+
+    With None in place of the session, this process loads the rows: keys are an Arrow table or a reader of Arrow
+    batches, and so is the answer, whose columns have the types of the source's files (`gnomon.jobs.load.load`)."""
+    if spark is None:
+        return load_here(None, index, keys, columns, how, counters, null_safe, unreadable)
     opened = open_index(index)
     if not isinstance(keys, DataFrame):
         keys = spark.createDataFrame(keys)
-    payload = _payload_columns(opened, keys, columns)
-    _check_unreadable(unreadable, [*keys.columns, *payload])
+    payload = payload_columns(opened, keys.columns, columns)
+    check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)
     sample = with_keys(keys, opened.spec, "keys")
     found = located(spark, opened, sample, JoinOptions(how, null_safe), counters)
@@ -96,7 +96,7 @@ def load_by_index(
     payload = [name for name in dict.fromkeys(known if columns is None else columns) if name not in pointers.columns]
     if not kept and not payload:
         raise UsageError("columns: none are left to load; name some")
-    _check_unreadable(unreadable, [*kept, *payload])
+    check_unreadable(unreadable, [*kept, *payload])
     counters = counters or load_counters(spark)
     keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
     asked = [column(name).cast(field.dataType).alias(field.name) for name, field in AS_GIVEN]
@@ -108,7 +108,7 @@ def load_by_index(
 
 
 def _check_pointers(pointers: DataFrame) -> None:
-    _check_names(pointers, "pointers")
+    check_given(pointers.columns, "pointers")
     kinds = {field.name: field.dataType for field in pointers.schema}
     missing = [name for name in POINTER_COLUMNS if name not in kinds]
     if missing:
@@ -118,33 +118,3 @@ def _check_pointers(pointers: DataFrame) -> None:
         if not isinstance(kinds[name], fits):
             expected, found = field.dataType.simpleString(), kinds[name].simpleString()
             raise UsageError(f"pointers: column {name}: expected {expected}, found {found}")
-
-
-def _check_names(frame: DataFrame, what: str) -> None:
-    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
-    if twice:
-        raise UsageError(f"{what}: it has more than one column {twice[0]}; rename one")
-    ours = [name for name in frame.columns if name.startswith(OURS)]
-    if ours:
-        raise UsageError(f"{what}: names that begin with {OURS} are taken; rename {', '.join(ours)}")
-
-
-def _check_unreadable(unreadable: str, names: Sequence[str]) -> None:
-    if unreadable not in UNREADABLE:
-        raise UsageError(f"unreadable: expected {' or '.join(UNREADABLE)}, found {unreadable!r}")
-    if unreadable == "report" and ERROR in names:
-        raise UsageError(f"there is a column {ERROR} already; rename it, or do not ask for it")
-
-
-def _payload_columns(index: Index, sample: DataFrame, columns: Sequence[str] | None) -> list[str]:
-    """The source's columns to read. Only key columns may be in `keys`, too: other columns would be ambiguous."""
-    check_names("columns", columns)
-    known, keys = index.view.columns, {key.name for key in index.spec.keys}
-    unknown = [name for name in columns or () if name not in known]
-    if unknown:
-        raise UsageError(f"the source has no column {', '.join(unknown)}; it has {', '.join(known)}")
-    wanted = [name for name in dict.fromkeys(known if columns is None else columns) if name not in keys]
-    both = [name for name in wanted if name in sample.columns]
-    if both:
-        raise UsageError(f"keys: the source has a column {', '.join(both)}, too; rename it, or do not ask for it")
-    return wanted

@@ -5,28 +5,20 @@
 """
 
 from gnomon.indexer.keys.columns import (
-    KEY_PREFIX,
     column,
     in_chunks,
-    key_names,
     map_batches,
-    narrowing,
     quoted,
-    stored_keys,
     to_buckets,
     typed_keys,
     with_keys,
 )
 
 __all__ = [
-    "KEY_PREFIX",
     "column",
     "in_chunks",
-    "key_names",
     "map_batches",
-    "narrowing",
     "quoted",
-    "stored_keys",
     "to_buckets",
     "typed_keys",
     "with_keys",

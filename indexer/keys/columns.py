@@ -1,6 +1,6 @@
 """Keys in DataFrames: casts to the types of the spec, and the shuffle to the tasks of their buckets."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -11,10 +11,10 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.source_types import is_number_of_units
 from gnomon.indexer.keys.udfs import read_by_udf
 from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
+from gnomon.jobs.load import key_names
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
-KEY_PREFIX = "__gnomon_key_"
 NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # that a task looks up at once, besides one Spark batch
 HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
@@ -61,11 +61,6 @@ def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
         if isinstance(kinds[key.name], StringType) and not is_number_of_units(key.source_type)
     }
     return keyed.select(*[column(read.get(name, name)).alias(name) for name in frame.columns])
-
-
-def key_names(spec: IndexSpec) -> list[str]:
-    """The columns that `with_keys` adds, in key order."""
-    return [f"{KEY_PREFIX}{i}" for i in range(len(spec.keys))]
 
 
 def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> Column:
@@ -115,20 +110,6 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     tasks = spec.buckets * -(-cores // spec.buckets)
     stored = [name for key, name in zip(spec.keys, key_names(spec), strict=True) if not key.partition]
     return frame.repartition(tasks, *stored)
-
-
-def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
-    """The stored key columns of a batch with the columns of `with_keys`, in key order and in the types of the index."""
-    names = dict(zip(spec.keys, key_names(spec), strict=True))
-    arrays = [batch.column(names[key]).cast(key_type(key.type).arrow) for key in spec.stored_keys]
-    return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
-
-
-def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
-    """The partition values to which the look-up of each row is limited, from its key and from the named columns."""
-    names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
-    names |= {name: name for name in within if name not in names}
-    return {column: batch.column(name) for column, name in names.items()}
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,13 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
-from gnomon.base.errors import check_memory
 from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
 from gnomon.btree.source_types import MAPPED, is_number_of_units, source_type, value_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, is_time, type_of
-from gnomon.shadow import to_json
-from gnomon.shadow.errors import UnsupportedFormat
-from gnomon.shadow.values import python_values
+from gnomon.jobs.load import in_type
 from gnomon.sources.types import SAFE_CAST, can_hold, is_list
 
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
@@ -89,30 +86,4 @@ def holds(kind: DataType, arrow: pa.DataType) -> bool:
 def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, rows: pa.Array, path: str) -> pa.Array:
     """A column of a source file in `target`, the Arrow type of `kind` in Spark. UnsupportedFormat, with the value and
     its row (`rows` has their offsets), where Spark's type does not hold it."""
-    exact, called = arrow_of(kind), kind.simpleString()
-    if not can_hold(array.type, exact, SAFE_CAST):
-        raise UnsupportedFormat(
-            f"column {name} is {array.type} here and {called} in newer files, which cannot be one Spark column; "
-            "load other columns",
-            path,
-        )
-    try:
-        return array.cast(exact).cast(target)
-    except pa.ArrowException as error:
-        check_memory(error)
-        place = _first_refused(array, exact)
-        value = to_json(python_values(array.slice(place, 1))[0])
-        raise UnsupportedFormat(
-            f"column {name}, row {rows[place]}: Spark's {called} does not hold {value}; load other columns", path
-        ) from None
-
-
-def _first_refused(array: pa.Array, exact: pa.DataType) -> int:
-    """The place of the first value that does not fit; there must be one."""
-    for place in range(len(array) - 1):
-        try:
-            array.take(pa.array([place])).cast(exact)  # a cast of a slice of lists would cast all values
-        except pa.ArrowException as error:
-            check_memory(error)
-            return place
-    return len(array) - 1
+    return in_type(array, arrow_of(kind), f"Spark's {kind.simpleString()}", name, rows, path).cast(target)

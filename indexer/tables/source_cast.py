@@ -21,9 +21,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from gnomon.indexer.keys import KEY_PREFIX, column
+from gnomon.indexer.keys import column
 from gnomon.indexer.spark import key_spark_type, raised_by_sql
 from gnomon.indexer.tables.partition_tables import source_types
+from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.tables import NULL_VALUE, is_lake

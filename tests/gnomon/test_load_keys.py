@@ -1,7 +1,8 @@
-"""KEYS of gnomon load in types that Spark does not know, in each format they may come in."""
+"""KEYS of gnomon load in types that Spark does not know, in each format they may come in, with Spark and without."""
 
 import datetime as dt
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from tests.shadow.make_index import index_source, write_source
@@ -27,6 +27,14 @@ KEYS: dict[str, tuple[pa.DataType, Any, str]] = {
     "fixed": (pa.binary(2), b"\xff\0", "/wA="),
     "day": (pa.date32(), dt.date(2026, 1, 1), "2026-01-01"),
 }
+
+
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The options of an engine."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return f"--engine={request.param}"
 
 
 @pytest.fixture(scope="module")
@@ -54,35 +62,33 @@ def as_jsonl(path: Path) -> None:
     path.write_text(json.dumps({name: text for name, (_, _, text) in KEYS.items()}) + "\n")
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("name", "write"), [("keys", as_parquet), ("keys.csv", as_csv), ("keys.jsonl", as_jsonl)])
 def test_keys_of_every_type_are_taken_in_each_format(
-    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, write: Any
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, name: str, write: Any
 ) -> None:
     write(tmp_path / name)
-    assert main(["load", str(lake / "index"), str(tmp_path / name), str(tmp_path / "out"), "--json"]) == 0
+    assert main(["load", str(lake / "index"), str(tmp_path / name), str(tmp_path / "out"), "--json", engine]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 1
     table = pq.read_table(tmp_path / "out")
     assert table["t"].cast(pa.int64()).to_pylist() == [1]
     of_text = {"id": pa.binary(), "n": pa.decimal128(20, 0), "half": pa.float32(), "fixed": pa.binary()}
     expected = {"day": dt.date(2026, 1, 1), "id": bytes(range(16)), "n": 2**64 - 1, "fixed": b"\xff\0"}
+    if engine == "--engine=local" and name == "keys":  # whose columns keep their types
+        expected["id"] = uuid.UUID(bytes=bytes(range(16)))
     assert {key: table[key].to_pylist()[0] for key in expected} == expected
     if name != "keys":
         assert {key: table.schema.field(key).type for key in of_text} == of_text
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
 def test_options_keep_what_has_no_row_find_nulls_and_tell_of_what_cannot_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
 ) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [1, 2, None, 2], "v": ["a", "b", "c", "d"]})})
     write_source(tmp_path / "source", {"b.parquet": pa.table({"k": [2, 9], "v": ["e", "f"]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
     (tmp_path / "source/b.parquet").unlink()
     (tmp_path / "keys.jsonl").write_text('{"k": 2}\n{"k": "7"}\n{"k": null}\n{"k": 1}\n')
-    load = ("load", str(tmp_path / "index"), str(tmp_path / "keys.jsonl"))
+    load = ("load", engine, str(tmp_path / "index"), str(tmp_path / "keys.jsonl"))
     assert main([*load, str(tmp_path / "failed")]) == 3
     assert "b.parquet: the file is gone since it was indexed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir() if "failed" in path.name] == []  # nothing that looks like rows
@@ -105,29 +111,26 @@ def test_options_keep_what_has_no_row_find_nulls_and_tell_of_what_cannot_be_read
     assert main([*load, str(tmp_path / "out 3"), "--how", "outer"]) == 2
 
 
-@pytest.mark.spark
 def test_integers_with_nulls_beside_a_column_that_spark_does_not_read_stay_numbers(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
 ) -> None:
     """As pandas writes them: as floats."""
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": [4, 5], "v": ["x", "y"]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
     pq.write_table(pa.table({"k": [5.0, None], "seen": pa.array([NS, NS], pa.timestamp("ns"))}), tmp_path / "keys")
-    assert main(["load", str(tmp_path / "index"), str(tmp_path / "keys"), str(tmp_path / "out"), "--json"]) == 0
+    assert main(["load", str(tmp_path / "index"), str(tmp_path / "keys"), str(tmp_path / "out"), engine]) == 0
     assert pq.read_table(tmp_path / "out").to_pylist() == [{"k": 5.0, "v": "y"}]
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
 def test_a_damaged_file_of_keys_is_one_short_line_that_begins_with_its_path(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
 ) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": ["key 1", "key 2"]})})
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
     keys = tmp_path / "keys.parquet"
     pq.write_table(pa.table({"k": ["key 1"]}), keys, use_dictionary=False, compression="none")
     sound = keys.read_bytes()
-    load = ("load", str(tmp_path / "index"), str(keys), str(tmp_path / "out"))
+    load = ("load", engine, str(tmp_path / "index"), str(keys), str(tmp_path / "out"))
     for damaged in (sound[:-30], b"text, and not a table", sound[:4] + b"\xff" * 20 + sound[24:]):
         keys.write_bytes(damaged)
         assert main([*load]) == 3

@@ -8,11 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gnomon.base import kernel
 from gnomon.shadow import open_index
-from tests.shadow.make_index import write_source
+from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.process
 
@@ -62,7 +63,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
-    [("load", "pyspark", "spark"), ("dedup", "pyspark", "spark"), ("serve", "fastapi", "service")],
+    [("dedup", "pyspark", "spark"), ("serve", "fastapi", "service")],
 )
 def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
     done = run(command, "--help", missing=(missing,))
@@ -87,6 +88,19 @@ def test_a_build_without_pyspark_runs_in_this_process(tmp_path: Path) -> None:
     assert open_index(tmp_path / "index").fetch(7) == [{"id": 7}]
 
 
+def test_a_load_without_pyspark_runs_in_this_process(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100), "v": range(100)})})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    (tmp_path / "keys.csv").write_text("id\n7\n100\n")
+    load = ("load", f"{tmp_path}/index", f"{tmp_path}/keys.csv", f"{tmp_path}/out")
+    done = run(*load, missing=WITHOUT_SPARK)
+    assert (done.returncode, "1 row in " in done.stdout) == (0, True)
+    assert pq.read_table(tmp_path / "out").to_pylist() == [{"id": 7, "v": 7}]
+    done = run(*load, "--engine", "spark", missing=WITHOUT_SPARK)
+    assert done.returncode == 3
+    assert done.stderr.startswith("gnomon: load needs the package pyspark, which is not installed")
+
+
 @pytest.mark.parametrize("arguments", [["--engine", "spark"], ["--master", "local[1]"]])
 def test_a_build_that_asks_for_spark_says_how_to_install_it(tmp_path: Path, arguments: list[str]) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
@@ -103,6 +117,18 @@ def test_settings_of_spark_with_the_local_engine_are_refused(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert done.stderr.startswith("gnomon: --conf: a setting of Spark, which --engine local does not start")
+
+
+def test_the_face_loads_without_pyspark(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    program = (
+        "import sys; sys.modules['pyspark'] = None; import gnomon, pyarrow as pa; "
+        "print(gnomon.load(None, sys.argv[1], pa.table({'id': [5, 6, 700]})).read_all().num_rows)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "index")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "2\n"
 
 
 def test_the_face_builds_without_pyspark(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from gnomon.indexer.join import fetch
-from gnomon.indexer.join.fetch import ERROR, Asked, FetchCounters
-from gnomon.indexer.join.key_join import FILE, OFFSET, SIZE, SUB_OFFSET
+from gnomon.indexer.join.fetch import Asked
 from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
+from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, row_reader
 from gnomon.shadow import Index, StalePointer, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.sources import FORMATS, DamagedSource, open_source
@@ -92,8 +92,8 @@ class Lake:
 @pytest.fixture(params=CASES)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     open_in_worker.cache_clear()
-    monkeypatch.setattr(fetch, "READ_BYTES", 400_000)
-    monkeypatch.setattr(fetch, "OUT_BYTES", 200_000)
+    monkeypatch.setattr(row_reader, "READ_BYTES", 400_000)
+    monkeypatch.setattr(row_reader, "OUT_BYTES", 200_000)
     yield Lake(tmp_path, request.param)
     open_in_worker.cache_clear()
 
@@ -107,7 +107,7 @@ def test_a_load_of_all_rows_reads_each_byte_about_once(lake: Lake) -> None:
     table, counters = lake.fetched(lake.pointers)
     assert rows_in(table) == lake.expected()
     size = lake.path.stat().st_size
-    assert size > 2 * fetch.READ_BYTES
+    assert size > 2 * row_reader.READ_BYTES
     assert 0.9 * size < counters.source_bytes.value < 1.4 * size  # page headers, and guesses of lengths, add some
     assert (counters.rows.value, counters.tasks.value, counters.unreadable.value) == (ROWS, 1, 0)
 
@@ -125,8 +125,8 @@ def test_a_row_that_is_asked_for_often_is_read_once(lake: Lake) -> None:
 def test_what_is_handed_on_is_bounded_by_bytes_and_not_by_rows(lake: Lake) -> None:
     lake.fetched(lake.pointers, chunk=ROWS)
     most = max(batch.nbytes for batch in lake.batches)
-    assert most <= 1.2 * fetch.OUT_BYTES
-    assert len(lake.batches) <= 4 * sum(batch.nbytes for batch in lake.batches) / fetch.OUT_BYTES
+    assert most <= 1.2 * row_reader.OUT_BYTES
+    assert len(lake.batches) <= 4 * sum(batch.nbytes for batch in lake.batches) / row_reader.OUT_BYTES
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def large_rows_fetched(folder: Path, row_bytes: int, rows: int) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seen = 0
     for batch in lake.answer(pointers, chunk=rows):
-        assert batch.nbytes < 2 * max(row_bytes, fetch.OUT_BYTES)
+        assert batch.nbytes < 2 * max(row_bytes, row_reader.OUT_BYTES)
         assert batch["text"][0].as_py()[:9] == f"{batch['id'][0].as_py():09}"
         seen += batch.num_rows
     assert seen == rows

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnomon.indexer.join import task_batches
-from gnomon.indexer.join.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken
+from gnomon.jobs.load import task_batches
+from gnomon.jobs.load.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken
 
 
 def batches_of(names: list[str | None], rows: int) -> list[pa.RecordBatch]:

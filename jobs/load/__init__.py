@@ -1,0 +1,59 @@
+"""The rows of many keys.
+
+- `arguments`     the arguments of a load
+- `counters`      the counts of a load
+- `key_columns`   keys of a sample in the types of an index
+- `key_files`     the key columns of a file
+- `column_types`  the types of the columns of a load
+- `task_batches`  the batches of rows in a task
+- `row_reader`    pointers to rows
+- `load_here`     the load in this process
+- `parquet_rows`  rows as Parquet files
+"""
+
+from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns
+from gnomon.jobs.load.column_types import columns_in_files, in_type, source_columns
+from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
+from gnomon.jobs.load.key_columns import KEY_PREFIX, key_names, narrowing, stored_keys, typed_keys
+from gnomon.jobs.load.key_files import CSV_ENDINGS, JSON_ENDINGS, KeyFile, key_file
+from gnomon.jobs.load.load_here import LoadRequest, load, load_counters, load_here
+from gnomon.jobs.load.parquet_rows import write_parquet
+from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, OURS, SIZE, SUB_OFFSET, RowReader, Wanted
+from gnomon.jobs.load.task_batches import runs
+
+__all__ = [
+    "CSV_ENDINGS",
+    "ERROR",
+    "FILE",
+    "JSON_ENDINGS",
+    "KEY_PREFIX",
+    "OFFSET",
+    "OURS",
+    "SIZE",
+    "SUB_OFFSET",
+    "Count",
+    "FetchCounters",
+    "KeyFile",
+    "LoadCounters",
+    "LoadRequest",
+    "LookupCounters",
+    "RowReader",
+    "Wanted",
+    "check_given",
+    "check_sample",
+    "check_unreadable",
+    "columns_in_files",
+    "in_type",
+    "key_file",
+    "key_names",
+    "load",
+    "load_counters",
+    "load_here",
+    "narrowing",
+    "payload_columns",
+    "runs",
+    "source_columns",
+    "stored_keys",
+    "typed_keys",
+    "write_parquet",
+]

@@ -1,0 +1,198 @@
+"""Keys of a sample in the types of an index.
+
+Text is read as on the command line. Values of another type are compared by their value: the integer 5 and the float 5.0
+are one key. A value that no value of the index's type equals has no row."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.base.errors import check_memory
+from gnomon.btree.errors import KeyTypeError
+from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import key_array, type_of_arrow
+from gnomon.btree.source_types import is_number_of_units, source_type, value_type
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.values import DIGITS, has_form, read_key, shown_key
+
+PLAIN_INTEGERS = r"^-?[0-9]{1,18}$"  # texts that Arrow's cast reads as `read_key` does
+KEY_PREFIX = "__gnomon_key_"
+MOMENTS = ("timestamp", "timestamp_ntz")
+
+Flags = npt.NDArray[np.bool_]
+
+
+def typed_keys(keys: pa.RecordBatch, spec: IndexSpec, what: str) -> tuple[list[pa.Array], Flags]:
+    """The key columns of a sample in the types of the index, in key order, and flags of the rows that may have a row
+    in the source: other rows have a value that the index's type does not hold, which is null here.
+
+    UsageError for a text that is no value of the type, and for a column whose values cannot be compared with it."""
+    arrays, held = [], np.ones(keys.num_rows, bool)
+    for key in spec.keys:
+        given = keys.column(key.name)
+        array = _in_key_type(given, key, what)
+        lost = array.null_count - given.null_count
+        if lost:
+            held &= ~(_flags(array.is_null()) & _flags(given.is_valid()))
+        arrays.append(array)
+    return arrays, held
+
+
+def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
+    """The columns of a sample as a load returns them: text key columns in the source's types. Times of day and
+    nanoseconds stay text. UsageError where the sample lacks a key column."""
+    missing = [key.name for key in spec.keys if key.name not in keys.names]
+    if missing:
+        raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(keys.names)}")
+    read = {
+        key.name: key_type(key.type).arrow
+        for key in spec.keys
+        if _is_text(value_type(keys.field(key.name).type)) and not is_number_of_units(key.source_type)
+    }
+    return pa.schema([field.with_type(read.get(field.name, field.type)) for field in keys])
+
+
+def _in_key_type(given: pa.Array, key: KeyColumn, what: str) -> pa.Array:
+    target, found = key_type(key.type).arrow, value_type(given.type)
+    if pa.types.is_null(found):
+        return pa.nulls(len(given), target)
+    if _is_text(found):
+        return _from_text(_plain(given), key, what)
+    if type_of_arrow(given.type) == key.type and _is_stored_alike(source_type(given.type), key.source_type):
+        return key_array(given, key.type, key.name)
+    if is_number_of_units(key.source_type) and _has_units(found, str(key.source_type)):
+        return _in_units(_plain(given), str(key.source_type).partition("(")[2].removesuffix(")"))
+    if _is_moment(found) and key.type in MOMENTS and (found.tz or key.type == "timestamp_ntz"):
+        return _in_units(_plain(given), "us").cast(target)
+    if _is_number(found) and _is_number(target):
+        return _equal_numbers(_plain(given), key)
+    if key.type == "string" and (pa.types.is_date(found) or pa.types.is_integer(found)):  # a folder's text
+        return _plain(given).cast(target)
+    stored = f"{key.source_type}, stored as {key.type}" if key.source_type else key.type
+    raise UsageError(f"{what}: the key column {key.name} is {given.type}, the index's is {stored}; cast it")
+
+
+def _is_stored_alike(found: str | None, wanted: str | None) -> bool:
+    """Whether values of two source types that are stored as one type have the same stored form."""
+    return found == wanted or not (is_number_of_units(found) or is_number_of_units(wanted))
+
+
+def _from_text(given: pa.Array, key: KeyColumn, what: str) -> pa.Array:
+    target = key_type(key.type).arrow
+    if pa.types.is_string(target) and not has_form(key):
+        return given.cast(target)
+    are_integers = pa.types.is_integer(target) and not has_form(key)
+    if are_integers and pc.all(pc.match_substring_regex(given, PLAIN_INTEGERS)).as_py() is not False:
+        with suppress(pa.ArrowInvalid):  # one exceeds the type: `read_key` says which
+            return given.cast(pa.int64()).cast(target)
+    distinct = given.dictionary_encode()
+    values = [_read(text, key, what) for text in distinct.dictionary.to_pylist()]
+    return stored_array(values, key.type).take(distinct.indices)
+
+
+def _read(text: str, key: KeyColumn, what: str) -> Stored:
+    try:
+        return read_key(text, key)
+    except KeyTypeError:
+        expected = key.source_type or key.type
+        raise UsageError(f"{what}: key column {key.name}", expected=expected, found=repr(text)) from None
+
+
+def _equal_numbers(given: pa.Array, key: KeyColumn) -> pa.Array:
+    """The numbers of the index's type that equal the given ones, null where none does."""
+    target = key_type(key.type).arrow
+    try:
+        read = given.cast(target)
+        if pc.all(pc.equal(read.cast(given.type), given)).as_py() is not False:
+            return read
+    except pa.ArrowException as error:  # of one value that the type does not hold
+        check_memory(error)
+    numbers = given.to_pylist()
+    if pa.types.is_decimal(target) and pa.types.is_floating(given.type):  # 0.1 is the decimal with these digits
+        numbers = [None if text is None else Decimal(text) for text in given.cast(pa.string()).to_pylist()]
+    return pa.array([_equal_number(number, key) for number in numbers], target)
+
+
+def _equal_number(value: Any, key: KeyColumn) -> Any:
+    try:
+        number = Decimal(value)
+        is_whole = pa.types.is_integer(key_type(key.type).arrow) and number == number.to_integral_value()
+        found = shown_key(key_type(key.type).to_stored(int(number) if is_whole else value, key.name), key)
+    except (KeyTypeError, TypeError, ValueError, ArithmeticError):
+        return None
+    return found if found == value or (found != found and value != value) else None
+
+
+def _has_units(found: pa.DataType, source: str) -> bool:
+    """Whether a column of times or moments counts in other units of a key's source type."""
+    if source.startswith("time("):
+        return bool(pa.types.is_time(found))
+    return _is_moment(found) and (bool(found.tz) or source.startswith("timestamp_ntz"))
+
+
+def _in_units(given: pa.Array, unit: str) -> pa.Array:
+    """Times or moments as numbers of a unit; null where it is not a whole number, or is too large."""
+    ticks = given.view(pa.int32() if given.type.bit_width == 32 else pa.int64()).cast(pa.int64())
+    shift = DIGITS[unit] - DIGITS[given.type.unit]
+    if shift <= 0:
+        step = 10**-shift
+        whole = pc.divide(ticks, step)
+        return pc.if_else(pc.equal(pc.multiply(whole, step), ticks), whole, None)
+    limit = (2**63 - 1) // 10**shift
+    fits = pc.and_(pc.less_equal(ticks, limit), pc.greater_equal(ticks, -limit))
+    return pc.multiply(pc.if_else(fits, ticks, None), 10**shift)
+
+
+def _plain(given: pa.Array) -> pa.Array:
+    """The values of a dictionary, of run-end encoding or of an extension type."""
+    if isinstance(given.type, pa.BaseExtensionType):
+        return _plain(given.storage)
+    if pa.types.is_dictionary(given.type):
+        return _plain(given.dictionary_decode())
+    if pa.types.is_run_end_encoded(given.type):
+        return _plain(pc.run_end_decode(given))
+    return given.cast(pa.string()) if _is_text(given.type) else given
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind))
+
+
+def _flags(array: pa.Array) -> Flags:
+    flags: Flags = array.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def key_names(spec: IndexSpec) -> list[str]:
+    """The names of the columns with the keys of a sample, in the types of the index, in key order."""
+    return [f"{KEY_PREFIX}{i}" for i in range(len(spec.keys))]
+
+
+def stored_keys(batch: pa.RecordBatch, spec: IndexSpec) -> pa.RecordBatch:
+    """The stored key columns of a batch with the columns `key_names`, in key order and in the types of the index."""
+    names = dict(zip(spec.keys, key_names(spec), strict=True))
+    arrays = [batch.column(names[key]).cast(key_type(key.type).arrow) for key in spec.stored_keys]
+    return pa.RecordBatch.from_arrays(arrays, [names[key] for key in spec.stored_keys])
+
+
+def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()) -> dict[str, pa.Array]:
+    """The partition values to which the look-up of each row is limited, from its key and from the named columns."""
+    names = {key.name: name for key, name in zip(spec.keys, key_names(spec), strict=True) if key.partition}
+    names |= {name: name for name in within if name not in names}
+    return {column: batch.column(name) for column, name in names.items()}

@@ -1,0 +1,70 @@
+"""The key columns of a file, as Arrow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from gnomon.jobs.files import Described, describe, listed
+from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import SourceRoot, source_root
+from gnomon.sources import Options, open_source
+from gnomon.sources.types import to_ddl
+
+CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The key columns of a file, or of the files of a folder. `schema` has their types: text, where CSV or JSON lines
+    hold them."""
+
+    root: SourceRoot
+    format: str
+    options: Options
+    described: Sequence[Described]
+    schema: pa.Schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, in the order of their paths. StalePointer where one changed since it was opened."""
+        for one in self.described:
+            with listed(self.root.storage, one.entry.info) as reader:
+                source = open_source(reader, self.format, self.options)
+                there = [name for name in self.schema.names if name in source.schema.names]
+                for split in one.splits:
+                    for batch in source.scan(reader, there, split):
+                        found = dict(zip(there, batch.columns, strict=False))  # the columns of the pointer come after
+                        arrays = [found.get(name, pa.nulls(batch.num_rows)) for name in self.schema.names]
+                        yield pa.RecordBatch.from_arrays(arrays, self.schema.names).cast(self.schema)
+
+
+def key_file(path: str, names: Sequence[str]) -> KeyFile:
+    """The key columns with these names of a file, or of the files of a folder. The format comes from the ending of the
+    path, by default Parquet. UsageError where no file has one of the columns, or where files differ in its type."""
+    root = source_root(path)
+    format, options = _format(path, names)
+    described = describe(root, format, options, False, root.list(), names)
+    there = dict.fromkeys(name for one in described for name in one.schema.names)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise UsageError(f"the key column {', '.join(missing)} is missing; it has {', '.join(there)}", path)
+    schema = pa.schema([pa.field(name, _type(described, name, path)) for name in names])
+    return KeyFile(root, format, options, described, schema)
+
+
+def _format(path: str, names: Sequence[str]) -> tuple[str, Options]:
+    if path.endswith(CSV_ENDINGS):
+        return "csv", {"whole_file": "true"}
+    if path.endswith(JSON_ENDINGS):
+        return "jsonl", {"whole_file": "true", "schema": to_ddl(pa.schema([(name, pa.string()) for name in names]))}
+    return "parquet", {}
+
+
+def _type(described: Sequence[Described], name: str, path: str) -> pa.DataType:
+    kinds = {one.schema.field(name).type for one in described if name in one.schema.names}
+    kinds = {kind for kind in kinds if not pa.types.is_null(kind)} or {pa.null()}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"the key column {name} is {' and '.join(map(str, kinds))} in its files; expected one type", path
+        )
+    return next(iter(kinds))

@@ -1,0 +1,205 @@
+"""The rows of many keys, in this process.
+
+The keys are taken in portions. Each portion is looked up in the index; its pointers are sorted by file and place, and
+the rows are read in that order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_columns
+from gnomon.jobs.load.column_types import in_type, source_columns
+from gnomon.jobs.load.counters import Count, LoadCounters
+from gnomon.jobs.load.key_columns import key_names, narrowing, sample_types, stored_keys, typed_keys
+from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, RowReader, Wanted
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.lookup import MatchStats
+from gnomon.shadow.storage import Place
+from gnomon.sources.types import int64s
+
+PORTION_ROWS, PORTION_BYTES = 4_000_000, 256 << 20  # of keys that are looked up together
+RUN_ROWS = 1_000_000  # pointers into a file that a reader gets together
+KEYS = "keys"
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """The arguments of `load`."""
+
+    columns: Sequence[str] | None = None
+    how: str = "inner"
+    null_safe: bool = False
+    unreadable: str = "fail"
+
+
+def load_counters() -> LoadCounters:
+    """Counters of a load in this process."""
+    return LoadCounters(*[Count() for _ in fields(LoadCounters)])
+
+
+def load(
+    spark: None,
+    index: Place,
+    keys: pa.Table | pa.RecordBatchReader,
+    columns: Sequence[str] | None = None,
+    how: str = "inner",
+    counters: LoadCounters | None = None,
+    null_safe: bool = False,
+    unreadable: str = "fail",
+) -> pa.RecordBatchReader:
+    """The rows of the source whose key is in `keys`, as `gnomon.load` without a session of Spark: a reader of Arrow
+    batches, in which columns have the types of the source's files.
+
+    The keys of a portion are held in memory, with their pointers; rows are yielded in batches of about 16 MB."""
+    if spark is not None:
+        raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
+    request = LoadRequest(columns, how, null_safe, unreadable)
+    given = keys if isinstance(keys, pa.RecordBatchReader) else pa.table(keys).to_reader()
+    return load_here(open_index(index), given.schema, given, request, counters or load_counters())
+
+
+def load_here(
+    index: Index, schema: pa.Schema, keys: Iterator[pa.RecordBatch], request: LoadRequest, counters: LoadCounters
+) -> pa.RecordBatchReader:
+    """The rows of the source for batches of keys with the columns of `schema`: these columns, then the requested ones
+    of the source. Arguments and errors as in `load`."""
+    check_sample(index, schema.names, request.how)
+    sample = sample_types(schema, index.spec, KEYS)
+    payload = payload_columns(index, schema.names, request.columns)
+    check_unreadable(request.unreadable, [*schema.names, *payload])
+    report = request.unreadable == "report"
+    read = source_columns(index, payload)
+    error = [pa.field(ERROR, pa.string())] if report else []
+    answer = pa.schema([*(field.with_nullable(True) for field in [*sample, *read]), *error])
+
+    def as_read(array: pa.Array, name: str, rows: pa.Array, path: str) -> pa.Array:
+        kind = read.field(name).type
+        return in_type(array, kind, str(kind), name, rows, path)
+
+    names = zip(index.spec.keys, key_names(index.spec), strict=True)
+    of_key = {key.name: name for key, name in names if not key.partition}
+    wanted = Wanted(tuple(sample.names), tuple(payload), of_key, answer, report, as_read)
+    reader = RowReader(index, wanted, counters)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for portion in _portions(keys):
+            yield from _rows(index, portion, sample, request, reader, counters)
+
+    return pa.RecordBatchReader.from_batches(answer, rows())
+
+
+def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches joined, and divided, into portions."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in batches:
+        for begin in range(0, whole.num_rows, PORTION_ROWS):
+            batch = whole.slice(begin, PORTION_ROWS)
+            if held and (rows + batch.num_rows > PORTION_ROWS or size + batch.nbytes > PORTION_BYTES):
+                yield pa.concat_batches(held)
+                held, rows, size = [], 0, 0
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _rows(
+    index: Index,
+    keys: pa.RecordBatch,
+    sample: pa.Schema,
+    request: LoadRequest,
+    reader: RowReader,
+    counters: LoadCounters,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a portion."""
+    typed, held = typed_keys(keys, index.spec, KEYS)
+    given = _as_returned(keys, typed, sample, index)
+    named = pa.RecordBatch.from_arrays(typed, key_names(index.spec))
+    found = _look_up(index, named, np.flatnonzero(held), request.null_safe, counters)
+    counters.keys.add(keys.num_rows)
+    matched = np.unique(found.rows)
+    counters.matched.add(len(matched))
+    counters.tasks.add(1 if len(found.rows) else 0)
+    beside = pa.RecordBatch.from_arrays([*given.columns, *typed], [*given.schema.names, *named.schema.names])
+    for begin, end in found.runs():
+        yield from reader.rows(found.beside(beside, begin, end))
+    if request.how == "left":
+        alone = np.setdiff1d(np.arange(keys.num_rows), matched, assume_unique=True)
+        if len(alone):
+            yield from reader.rows(_without_pointers(beside.take(int64s(alone))))
+
+
+def _as_returned(keys: pa.RecordBatch, typed: Sequence[pa.Array], sample: pa.Schema, index: Index) -> pa.RecordBatch:
+    """The columns of the sample, with text keys in their types."""
+    by_name = {key.name: array for key, array in zip(index.spec.keys, typed, strict=True)}
+    arrays = [
+        array if array.type == field.type else by_name[field.name]
+        for array, field in zip(keys.columns, sample, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=sample)
+
+
+class _Found:
+    """Pointers of keys, sorted by file and place: the row of the portion of each, its file as a number of `files`, and
+    the place in it."""
+
+    def __init__(
+        self, files: Sequence[str], rows: Ints, file: Ints, offset: Ints, sub_offset: Ints, size: Ints
+    ) -> None:
+        order = np.lexsort((sub_offset, offset, file))
+        self.files, self.rows, self.file = files, rows[order], file[order]
+        self._numbers = [offset[order], sub_offset[order], size[order]]
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of pointers into one file, of at most RUN_ROWS rows or a little more, since the pointers to
+        one row stay together."""
+        bounds = [0, *(np.flatnonzero(np.diff(self.file)) + 1).tolist(), len(self.file)]
+        for first, last in pairwise(bounds):
+            begin = first
+            while begin < last:
+                end = min(begin + RUN_ROWS, last)
+                while end < last and all(numbers[end] == numbers[end - 1] for numbers in self._numbers[:2]):
+                    end += 1
+                yield begin, end
+                begin = end
+
+    def beside(self, given: pa.RecordBatch, begin: int, end: int) -> pa.RecordBatch:
+        """The rows of the portion for a run, each with its pointer."""
+        some = given.take(int64s(self.rows[begin:end]))
+        numbers = [int64s(numbers[begin:end]) for numbers in self._numbers]
+        file = pa.repeat(pa.scalar(self.files[int(self.file[begin])]), end - begin)
+        return _with_pointers(some, [file, *numbers])
+
+
+def _look_up(index: Index, typed: pa.RecordBatch, asked: Ints, null_safe: bool, counters: LoadCounters) -> _Found:
+    """The pointers of the keys at these rows of a portion."""
+    some = typed.take(int64s(asked))
+    keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec)
+    stats = MatchStats()
+    numbers: dict[str, int] = {}
+    parts: list[list[Ints]] = [[np.empty(0, np.int64)] * 5]
+    for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
+        file, *others = entries.columns[-4:]
+        names = file.dictionary_encode()
+        known = np.array([numbers.setdefault(name, len(numbers)) for name in names.dictionary.to_pylist()], np.int64)
+        of_file = known[names.indices.to_numpy()] if len(known) else np.empty(0, np.int64)
+        parts.append([asked[rows.to_numpy()], of_file, *(one.cast(pa.int64()).to_numpy() for one in others)])
+    counters.add(stats)
+    return _Found(list(numbers), *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _without_pointers(given: pa.RecordBatch) -> pa.RecordBatch:
+    rows = given.num_rows
+    return _with_pointers(given, [pa.nulls(rows, pa.string()), *(pa.nulls(rows, pa.int64()) for _ in range(3))])
+
+
+def _with_pointers(given: pa.RecordBatch, pointers: Sequence[pa.Array]) -> pa.RecordBatch:
+    names = [*given.schema.names, FILE, OFFSET, SUB_OFFSET, SIZE]
+    return pa.RecordBatch.from_arrays([*given.columns, *pointers], names)

@@ -1,0 +1,58 @@
+"""Rows as Parquet files on a local disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnomon.shadow.errors import StorageError, UnsupportedFormat
+
+GROUP_BYTES = 64 << 20  # of rows in a row group, in memory
+FILE = "part-00000.parquet"
+
+
+def write_parquet(rows: pa.RecordBatchReader, folder: Path, told: Callable[[int], None]) -> int:
+    """Write rows to a file in a new folder, and read its number of rows back. `told` is called with the number of rows
+    so far. Returns it. UnsupportedFormat for a column that Parquet cannot hold, StorageError where the disk fails."""
+    count, held = 0, _Held()
+    try:
+        folder.mkdir(parents=True)
+        with pq.ParquetWriter(folder / FILE, rows.schema, compression="zstd") as writer:
+            for batch in rows:
+                count += batch.num_rows
+                if held.add(batch) >= GROUP_BYTES:
+                    writer.write_table(held.taken(rows.schema))
+                    told(count)
+            writer.write_table(held.taken(rows.schema))
+        written = pq.read_metadata(folder / FILE).num_rows
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise UnsupportedFormat(
+            f"the rows cannot be written as Parquet ({error}); load other columns", str(folder)
+        ) from None
+    except OSError as error:
+        raise StorageError(f"the rows cannot be written: {error}", str(folder)) from None
+    if written != count:
+        raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(folder))
+    told(count)
+    return count
+
+
+class _Held:
+    """The rows of the next row group."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Hold a batch. Returns the bytes of all."""
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        return self._bytes
+
+    def taken(self, schema: pa.Schema) -> pa.Table:
+        """The rows, which are not held any more."""
+        table = pa.Table.from_batches(self._batches, schema)
+        self._batches, self._bytes = [], 0
+        return table
