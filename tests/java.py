@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,13 +61,24 @@ def train() -> None:
         work.mkdir(exist_ok=True)
         options = " ".join([*OPTIONS, QUIET, f"-XX:ArchiveClassesAtExit={new}"])
         command = [sys.executable, "-c", TRAINING, str(work)]
-        subprocess.run(
-            command, env={**os.environ, DRIVER: options}, timeout=TRAINING_SECONDS, capture_output=True, check=False
-        )
-        if new.exists():
+        if _ends_in_time(command, {**os.environ, DRIVER: options}) and new.exists():
             new.rename(folder / "spark.jsa")
-        shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)
         (folder / "tried").touch()
+
+
+def _ends_in_time(command: list[str], env: dict[str, str]) -> bool:
+    """Run a program, and end it, with the Java that it started, where it takes too long, as on a machine under load."""
+    program = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        program.wait(TRAINING_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+        return False
+    return True
 
 
 def _folder_name() -> str:
