@@ -118,13 +118,10 @@ __all__ = [
 ]
 
 _OF_SPARK = {
-    "DedupResult",
     "IndexManager",
-    "Origin",
     "WriteResult",
     "append_batches",
     "append_new",
-    "batch_digest",
     "build",
     "declare_table",
     "filter_new",
@@ -137,9 +134,17 @@ _OF_SPARK = {
     "ship",
     "write_btree",
 }
-_OF_JOBS = {"build": "gnomon.jobs.build", "load": "gnomon.jobs.load"}
+_OF_JOBS = {
+    "append_new": "gnomon.jobs.dedup",
+    "build": "gnomon.jobs.build",
+    "load": "gnomon.jobs.load",
+    "read_batch": "gnomon.jobs.dedup",
+}
 _MODULES = {
     "BuildResult": "gnomon.jobs.build",
+    "DedupResult": "gnomon.jobs.dedup",
+    "Origin": "gnomon.jobs.dedup",
+    "batch_digest": "gnomon.jobs.dedup",
     "Settings": "gnomon.service.settings",
     "create_app": "gnomon.service.application",
     "main": "gnomon.__main__",

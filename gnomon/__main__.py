@@ -47,7 +47,6 @@ COMMANDS = {
         "gnomon.commands.dedup",
         "Append the rows whose key the source does not have.",
         "gnomon dedup /indexes/crawl /landing/batch-17 --report rejected.parquet",
-        "spark",
     ),
     "serve": Command(
         "gnomon.commands.serve",

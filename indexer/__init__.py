@@ -12,11 +12,12 @@
 
 from gnomon.indexer.build import WriteResult, build, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
-from gnomon.indexer.dedup import DedupResult, Origin, append_batches, append_new, batch_digest, filter_new, read_batch
+from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch
 from gnomon.indexer.index_manager import IndexManager
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
 from gnomon.jobs.build import BuildResult
+from gnomon.jobs.dedup import DedupResult, Origin, batch_digest
 
 __all__ = [
     "BuildResult",

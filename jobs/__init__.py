@@ -5,6 +5,7 @@
 - `load`    rows of many keys
 - `local`   the engine of this process
 - `build`   builds of an index
+- `dedup`   appends of the rows of a batch whose key is new
 """
 
 from gnomon.jobs.stages import TASKS, Progress, Stages, Step

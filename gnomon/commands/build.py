@@ -128,7 +128,7 @@ def build(
         full=full,
         table_version=table_version,
     )
-    with Engines(EngineName.LOCAL if no_spark else engine, master, conf) as engines:
+    with Engines("build", EngineName.LOCAL if no_spark else engine, master, conf) as engines:
         place = named_source(source, engines.read_table, table_version)
         planned = plan(place, index, request)  # a path is planned before Spark starts
         if dry_run:

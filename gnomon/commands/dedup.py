@@ -1,19 +1,28 @@
 """gnomon dedup: append the rows with new keys."""
 
-from functools import partial
+import importlib
 from typing import Annotated, Any, Literal
 
 import typer
 
 from gnomon.commands.build import parse_options
+from gnomon.commands.engines import EngineName, EngineOption, Engines
 from gnomon.commands.options import Conf, Full, IndexFolder, Json, Master
 from gnomon.commands.output import counted, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.commands.spark import spark_session
-from gnomon.indexer import DedupResult, Origin, append_new, batch_digest, read_batch
-from gnomon.indexer.dedup import existing, ready
-from gnomon.jobs.build import FORMAT_NAMES, Vanished
+from gnomon.jobs.build import FORMAT_NAMES, Engine, Vanished
+from gnomon.jobs.dedup import (
+    BatchRows,
+    DedupResult,
+    Origin,
+    append_rows,
+    batch_digest,
+    existing,
+    read_batch_here,
+    ready,
+)
 from gnomon.jobs.files import is_table
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.errors import DamagedMetadata
 
@@ -70,6 +79,7 @@ def dedup(
         bool | None, typer.Option("--flat/--partitioned", help=f"{NEW_INDEX}: its layout, as in build.")
     ] = None,
     accept_vanished: AcceptVanished = False,
+    engine: EngineOption = EngineName.AUTO,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
@@ -85,15 +95,35 @@ def dedup(
     opened = _opened(index, origin, full)
     is_new = opened is None
     name = _name(batch_id, batch, format)
-    append = partial(append_new, scope=scope, order_by=order_by or [], null_keys=null_keys, report=report)
     hive = is_table(opened.spec.source_name if opened is not None else source or "")
-    with shown_progress() as progress, spark_session(master, conf, hive=hive) as spark:
+    with shown_progress() as progress, Engines("dedup", engine, master, conf) as engines:
+        started = engines.started(hive=hive)
         if is_new or full:
             vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
-            opened = ready(spark, index, origin, full, progress, vanished)
-        rows = read_batch(spark, batch, opened, format, options)
-        result = append(spark, index, rows, name, progress=progress, origin=origin, accept_vanished=accept_vanished)
+            opened = ready(started, index, origin, full, progress, vanished)
+        result = append_rows(
+            _rows(started, batch, opened, format, options),
+            index,
+            name,
+            scope,
+            progress,
+            order_by=order_by or [],
+            null_keys=null_keys,
+            report=report,
+            origin=origin,
+            accept_vanished=accept_vanished,
+        )
     _show(result, json, report, source if is_new else None)
+
+
+def _rows(engine: Engine, batch: str, index: Index | None, format: str, options: dict[str, str] | None) -> BatchRows:
+    """The rows of the batch, for an engine."""
+    if isinstance(engine, LocalEngine):
+        return read_batch_here(batch, index, format, options, engine.memory)
+    of_spark = importlib.import_module("gnomon.indexer.dedup")  # an append in this process does not need pyspark
+    spark = engine.spark  # type: ignore[attr-defined]
+    rows: BatchRows = of_spark.SparkRows(spark, of_spark.read_batch(spark, batch, index, format, options))
+    return rows
 
 
 def _name(given: str | None, batch: str, format: str) -> str:

@@ -42,10 +42,11 @@ def is_local(name: EngineName, master: str | None, conf: Sequence[str] | None) -
 
 
 class Engines(ExitStack):
-    """The engine of a build, which is started once, when it is first needed. A context manager, which ends Spark."""
+    """The engine of a command, which is started once, when it is first needed. A context manager, which ends Spark."""
 
-    def __init__(self, name: EngineName, master: str | None, conf: Sequence[str] | None) -> None:
+    def __init__(self, command: str, name: EngineName, master: str | None, conf: Sequence[str] | None) -> None:
         super().__init__()
+        self._command = command
         self._is_local = is_local(name, master, conf)
         self._most_rows = MOST_ROWS if name is EngineName.AUTO else None
         self._spark_settings = (master, conf)
@@ -65,7 +66,7 @@ class Engines(ExitStack):
         if self._is_local:
             return LocalEngine(most_rows=self._most_rows)
         if not has_spark():
-            raise MissingExtra.of("build", "pyspark", "spark")
+            raise MissingExtra.of(self._command, "pyspark", "spark")
         # Imported here: a command in this process does not need pyspark.
         session = importlib.import_module("gnomon.commands.spark").spark_session(*self._spark_settings, hive=hive)
         engine: Engine = importlib.import_module("gnomon.indexer.build").SparkEngine(self.enter_context(session))

@@ -1,6 +1,6 @@
 """The engine of Spark: builds whose work its tasks do."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -13,13 +13,13 @@ from gnomon.indexer.build.scan import is_for_spark, scan
 from gnomon.indexer.build.sort_prefix import likely_beginning
 from gnomon.indexer.build.write import write_index_files
 from gnomon.indexer.spark import SPARK_ERRORS, as_raised, hands_errors_over, is_of_a_file, spark_stage
-from gnomon.indexer.tables import read_table
+from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages
 from gnomon.jobs import build as jobs
 from gnomon.jobs.files import MOST_TASKS, CatalogTable, Described, columns_in, with_rows
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage, source_storage
-from gnomon.shadow.tables import LakeSource
+from gnomon.shadow.tables import LakeSource, Table
 from gnomon.sources import Options
 
 Arguments = ParamSpec("Arguments")
@@ -34,6 +34,12 @@ class SparkEngine:
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
         return read_table(self.spark, source)
+
+    def folders_table(self, source: str, root: str) -> Table:
+        return folders_table(self.spark, source, root)
+
+    def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
+        add_partitions(self.spark, source, root, folders)
 
     def columns_of_text(
         self, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DataType, DecimalType, FloatType, IntegralType
 
 from gnomon.indexer.keys import column
+from gnomon.jobs.dedup import digest_of
 
-WORD = 1 << 64
 AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # options of JSON
 
 
@@ -26,16 +26,6 @@ def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
             value.cast("string") if field.name in partitions else _hashable(value, field.dataType),
         ]
     return F.xxhash64(*parts)
-
-
-def digest_of(rows: int, total: int) -> str:
-    """The digest from the number of rows and the sum of their hashes."""
-    return f"{rows:x}-{total % WORD:016x}"
-
-
-def rows_of(digest: str) -> int:
-    """The number of rows in a digest."""
-    return int(digest.partition("-")[0], 16)
 
 
 def rows_digest(batch: DataFrame, partitions: Collection[str]) -> str:

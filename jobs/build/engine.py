@@ -1,6 +1,6 @@
 """What runs the work of a build: Spark's tasks (`gnomon.indexer.build`), or this process (`gnomon.jobs.local`)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from gnomon.jobs.files import CatalogTable, Described
 from gnomon.jobs.stages import Stages
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage
-from gnomon.shadow.tables import LakeSource
+from gnomon.shadow.tables import LakeSource, Table
 from gnomon.sources import Options
 
 
@@ -19,6 +19,16 @@ class Engine(Protocol):
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
         """The table `table:db.name` of the catalog. UsageError where there is no catalog."""
+        ...
+
+    def folders_table(self, source: str, root: str) -> Table:
+        """The table `table:db.name` of the catalog, whose files lie in folders below `root` or elsewhere. UsageError
+        where there is no catalog, and for a lake table."""
+        ...
+
+    def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
+        """Register folders below the root of `table:db.name` that are not folders of its partitions yet. UsageError
+        where there is no catalog, and where a partition exists in another folder."""
         ...
 
     def columns_of_text(

@@ -52,6 +52,6 @@ def named_source(
     return read_table(source)
 
 
-def no_catalog(source: str) -> CatalogTable | LakeSource:
-    """UsageError: without Spark there is no catalog."""
-    raise UsageError("a table of the catalog is found by Spark; expected a build with Spark", source)
+def no_catalog(source: str) -> UsageError:
+    """The error where there is no Spark, and so no catalog."""
+    return UsageError("a table of the catalog is found by Spark; expected --engine spark", source)

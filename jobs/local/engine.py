@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -24,7 +24,7 @@ from gnomon.shadow.fetch import page_maps_path, write_page_maps
 from gnomon.shadow.maintenance import MEMORY_BYTES, index_here
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage
-from gnomon.shadow.tables import LakeSource
+from gnomon.shadow.tables import LakeSource, Table
 from gnomon.sources import Options
 
 FILES = "files"  # the unit of steps
@@ -47,7 +47,13 @@ class LocalEngine:
         self.most_rows = most_rows
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
-        return no_catalog(source)
+        raise no_catalog(source)
+
+    def folders_table(self, source: str, root: str) -> Table:
+        raise no_catalog(source)
+
+    def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
+        raise no_catalog(source)
 
     def columns_of_text(
         self, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]

@@ -18,6 +18,7 @@
 from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
+from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
 from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
 from gnomon.shadow.maintenance.index_here import MEMORY_BYTES, index_here
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
@@ -27,9 +28,11 @@ from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
     "DRAFT",
+    "GROUP",
     "MEMORY_BYTES",
     "AllVersions",
     "CompactResult",
+    "EntrySorter",
     "Exported",
     "Record",
     "VersionedRow",

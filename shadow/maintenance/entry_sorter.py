@@ -51,7 +51,7 @@ class EntrySorter:
         self._held_bytes += entries.nbytes
         if self._held_bytes <= min(self._most_bytes // HELD_SHARE, HELD_BYTES):
             return
-        if len(self._groups) == 1:
+        if len(self._groups) == 1 and self._keys:
             raise UsageError(
                 f"the entries of one bucket take more than {self._most_bytes / HELD_SHARE / 1e6:,.0f} MB, a fourth of "
                 "the memory for this build; give the build more memory or the index more buckets, or build with Spark"
@@ -71,13 +71,33 @@ class EntrySorter:
                 part.remove()
                 yield from within.groups()
 
+    def streams(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+        """Yield each index file's number, and its entries in the order in which they were added, in any number of
+        tables without GROUP. For a sorter without keys: the entries of one index file may exceed the bound."""
+        if not self._parts:
+            yield from ((group, iter([entries])) for group, entries in self._sorted())
+            return
+        self._spill()
+        for part in self._parts:
+            if len(part.groups) == 1:
+                yield part.groups.start, (entries.drop_columns([GROUP]) for entries in part.read())
+                part.remove()
+                continue
+            with EntrySorter(self._keys, part.groups, self._most_bytes) as within:
+                for entries in part.read():
+                    within.add(entries)
+                part.remove()
+                yield from within.streams()
+
     def _sorted(self) -> Iterator[tuple[int, pa.Table]]:
         if not self._held:
             return
         held, numbers = self._taken()
         for group, places in _by_number(numbers):
-            keys = [held.column(i).chunk(0).take(pa.array(places)) for i in range(self._keys)]
-            yield group, held.take(pa.array(places[sort_order(keys).to_numpy()]))
+            if self._keys:
+                keys = [held.column(i).chunk(0).take(pa.array(places)) for i in range(self._keys)]
+                places = places[sort_order(keys).to_numpy()]
+            yield group, held.take(pa.array(places))
 
     def _spill(self) -> None:
         """Write the held entries to the temporary files of their ranges."""

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build
-from gnomon.indexer.dedup import finish as finish_module
+from gnomon.indexer.build import SparkEngine
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import StorageError
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write
@@ -65,7 +65,7 @@ def test_a_partition_is_one_however_its_value_is_written_and_a_file_that_the_cat
     with pytest.raises(UsageError, match="there cannot be a partition 'n1=3': another partition lies in its folder"):
         append_new(spark, index, spark.createDataFrame([("c", 3, "x", 3)], f"{COLUMNS}, n1 int"), "three")
     hidden = spark.createDataFrame([("d", 4, "x", 4)], f"{COLUMNS}, n1 int")
-    monkeypatch.setattr(finish_module, "add_partitions", lambda *_: None)
+    monkeypatch.setattr(SparkEngine, "add_partitions", lambda *_: None)
     with pytest.raises(StorageError, match=r"append 2 of batch 'four' put 1 rows here, and the index does not see"):
         append_new(spark, index, hidden, "four")
     monkeypatch.undo()

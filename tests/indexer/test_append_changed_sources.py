@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.indexer import Origin, append_new, batch_digest, build, load, read_batch
-from gnomon.indexer.dedup import append as append_module
+from gnomon.jobs.dedup import append as append_module
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.errors import FilesVanished

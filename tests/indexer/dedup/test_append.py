@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from gnomon import shadow
 from gnomon.indexer import DedupResult, Origin, append_new, build, filter_new
-from gnomon.indexer.dedup import append as append_module
-from gnomon.indexer.dedup import finish as finish_module
-from gnomon.indexer.dedup import layout as layout_module
-from gnomon.indexer.dedup.check import STATUS, TASK_BITS
+from gnomon.indexer.dedup import spark_rows
+from gnomon.jobs.dedup import STATUS, TASK_BITS
+from gnomon.jobs.dedup import append as append_module
+from gnomon.jobs.dedup import finish as finish_module
+from gnomon.jobs.dedup import layout as layout_module
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.errors import ConcurrentCommit
@@ -109,7 +110,7 @@ def test_an_append_that_died_is_finished_by_the_next(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str, meanwhile: str
 ) -> None:
     """It died after each of its steps."""
-    module = append_module if hasattr(append_module, dies_in) else finish_module
+    module = next(one for one in (append_module, finish_module, spark_rows) if hasattr(one, dies_in))
     real = getattr(module, dies_in)
 
     def dying(*arguments: object, **named: object) -> object:
@@ -404,14 +405,14 @@ def test_an_index_of_something_else_than_asked_for_is_refused(spark: SparkSessio
 def test_a_job_that_spark_ran_partly_again_is_done_anew(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = append_module.with_status, count(1)
+    real, calls = spark_rows.with_status, count(1)
 
     def once_retried(*arguments: object) -> DataFrame:
         checked: DataFrame = real(*arguments)  # type: ignore[arg-type]
         again = F.when(F.col("payload") > "new 110", F.lit(1 << TASK_BITS)).otherwise(F.lit(0))
         return checked.withColumn(STATUS, F.col(STATUS) + again) if next(calls) == 1 else checked
 
-    monkeypatch.setattr(append_module, "with_status", once_retried)
+    monkeypatch.setattr(spark_rows, "with_status", once_retried)
     assert append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly").appended == 20
     assert next(calls) == 3
     assert len(keys_of(lake)) == len(set(keys_of(lake))) == 121

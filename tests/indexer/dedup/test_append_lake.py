@@ -17,8 +17,9 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.indexer import Origin, append_new, build
-from gnomon.indexer.dedup import append as append_module
-from gnomon.indexer.dedup import finish as finish_module
+from gnomon.indexer.dedup import spark_rows
+from gnomon.jobs.dedup import append as append_module
+from gnomon.jobs.dedup import finish as finish_module
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import StorageError, TableChanged
 from gnomon.shadow.storage import storage_at
@@ -60,7 +61,7 @@ def check(lake: Lake, index: str, numbers: list[int]) -> None:
 
 def die_after(step: str, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, index: str) -> None:
     """Run an append of the rows 30 to 59 that dies after a step."""
-    module = append_module if hasattr(append_module, step) else finish_module
+    module = next(one for one in (append_module, finish_module, spark_rows) if hasattr(one, step))
     real = getattr(module, step)
 
     def dying(*arguments: object, **named: object) -> object:

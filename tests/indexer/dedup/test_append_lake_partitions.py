@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import append_new, build
-from gnomon.indexer.dedup import finish as finish_module
+from gnomon.jobs.dedup import finish as finish_module
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import TableChanged, UsageError
 from tests.indexer.dedup.lake_tables import PARTS, DeltaLake, IcebergLake, Lake, row

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.indexer.spark import arrow_of
 from gnomon.jobs.load import source_columns
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
@@ -86,7 +84,7 @@ class Layout:
         return partition, folder
 
 
-def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
+def layout_of(opened: Index, table: Table | None, batch: pa.Schema) -> Layout:
     """The layout of an index's source. `table` is its catalog table, if any; `batch` has the columns of the rows, which
     become the source's if it has no files. UsageError for a source that rows cannot be appended to, UnsupportedFormat
     where Gnomon cannot write files of its format."""
@@ -96,7 +94,7 @@ def layout_of(opened: Index, table: Table | None, batch: StructType) -> Layout:
     columns = source_columns(opened, names)
     if newest is None:
         style = style_of(None, spec.format, spec.read_options)
-        columns = columns if spec.table else columns_of_batch(batch, names)
+        columns = columns if spec.table else _some(batch, names)
     else:
         with source_of(spec).storage.open(newest.path, known=newest.info) as reader:
             style = style_of(reader, spec.format, spec.read_options)
@@ -126,9 +124,9 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
     return layout
 
 
-def first_layout(spec: IndexSpec, batch: StructType) -> Layout:
+def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:
     """The layout of a source without files and without an index."""
-    columns = columns_of_batch(batch, [name for name in batch.names if name not in spec.partitions])
+    columns = _some(batch, [name for name in batch.names if name not in spec.partitions])
     return _checked(spec, style_of(None, spec.format, spec.read_options), columns, {}, "")
 
 
@@ -152,10 +150,9 @@ def check_appendable(index: str, spec: IndexSpec) -> None:
         append_target(spec.source_name, spec.partition_types)
 
 
-def columns_of_batch(batch: StructType, names: Sequence[str]) -> pa.Schema:
-    """The Arrow types of columns of Spark rows."""
-    kinds = {one.name: arrow_of(one.dataType) for one in batch}
-    return pa.schema([pa.field(name, kinds[name]) for name in names if name in kinds])
+def _some(batch: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """The columns of a batch with these names."""
+    return pa.schema([batch.field(name) for name in names if name in batch.names])
 
 
 def _places(covered: Mapping[str, SourceFileEntry]) -> dict[str, str]:

@@ -5,13 +5,10 @@ left; the first run after a crash does it."""
 
 from contextlib import suppress
 
-from pyspark.sql import SparkSession
-
 from gnomon.base.actions import Action
-from gnomon.indexer.dedup.bootstrap import Origin, check_origin, existing, origin_of
-from gnomon.indexer.tables import add_partitions
 from gnomon.jobs import Progress
-from gnomon.jobs.build import Vanished
+from gnomon.jobs.build import Engine, Vanished
+from gnomon.jobs.dedup.bootstrap import Origin, check_origin, existing, origin_of
 from gnomon.jobs.files import is_table
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.commit import (
@@ -44,7 +41,7 @@ ORIGIN = "origin"  # member of an append's counts: the source and key of an inde
 
 
 def bring_up_to_date(
-    spark: SparkSession,
+    engine: Engine,
     index: str,
     progress: Progress | None = None,
     origin: Origin | None = None,
@@ -55,11 +52,11 @@ def bring_up_to_date(
     UsageError as in `append_new`."""
     opened = existing(index, origin)
     _check_writable(index, opened.spec if opened is not None else None, origin)
-    log = finish_appends(spark, index, progress, origin)
+    log = finish_appends(engine, index, progress, origin)
     opened = existing(index, origin)
     of = origin_of(opened.spec) if opened is not None else check_origin(index, origin)
     if opened is not None or of.has_files():
-        of.build(spark, index, progress, vanished=vanished)
+        of.build(engine, index, progress, vanished=vanished)
     return log
 
 
@@ -79,7 +76,7 @@ def _check_writable(index: str, spec: IndexSpec | None, origin: Origin | None) -
 
 
 def finish_appends(
-    spark: SparkSession, index: str, progress: Progress | None = None, origin: Origin | None = None
+    engine: Engine, index: str, progress: Progress | None = None, origin: Origin | None = None
 ) -> AppendLog:
     """Finish the committed appends that are not done, one after the other: move the files, index them, mark the append.
     The entries of files that vanish at the same time stay live. Returns the log before these changes."""
@@ -98,9 +95,9 @@ def finish_appends(
         elif move_files(storage, source, append):
             if opened is not None and opened.spec.table:
                 folders = {file.path.rpartition("/")[0] for file in append.files}
-                add_partitions(spark, of.location, source.root, {one for one in folders if not is_absolute(one)})
+                engine.add_partitions(of.location, source.root, {one for one in folders if not is_absolute(one)})
             mark_appended(storage, append)
-        built = of.build(spark, index, progress, append.batch, vanished=Vanished.KEEP)
+        built = of.build(engine, index, progress, append.batch, vanished=Vanished.KEEP)
         if append.table is None:  # else the table's own log proves it; the table may have rewritten the files since
             _check_indexed(index, source, append)
         settle(storage, source, append, built.snapshot)

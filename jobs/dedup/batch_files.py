@@ -1,4 +1,4 @@
-"""The files of a batch: their list, their format and their metadata. No Spark."""
+"""The files of a batch: their list, their format and their metadata."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

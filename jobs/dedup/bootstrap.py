@@ -3,14 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.indexer.build import SparkEngine
-from gnomon.indexer.dedup.layout import columns_of_batch
 from gnomon.jobs import Progress
-from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Vanished, build_index, new_spec
+from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Engine, Vanished, build_index, new_spec
 from gnomon.jobs.files import Described, is_table
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit import spec_on_record
@@ -78,7 +75,7 @@ class Origin:
 
     def build(
         self,
-        spark: SparkSession,
+        engine: Engine,
         index: str,
         progress: Progress | None,
         batch: str | None = None,
@@ -87,7 +84,7 @@ class Origin:
     ) -> BuildResult:
         """Index the source. `vanished` is the treatment of files that are gone from it."""
         request = replace(self._request, batch=batch, full=full, vanished=vanished)
-        return build_index(SparkEngine(spark), self.location, index, request, progress)
+        return build_index(engine, self.location, index, request, progress)
 
     @property
     def _request(self) -> BuildRequest:
@@ -95,13 +92,13 @@ class Origin:
             self.keys, self.include, self.buckets, format=self.format, flat=self.flat, options=self.options
         )
 
-    def first_spec(self, batch: StructType) -> IndexSpec:
+    def first_spec(self, batch: pa.Schema) -> IndexSpec:
         """The spec for the check of the first rows of a source. UsageError where there can be none."""
         if unknown := [name for name in self.partition_by if name not in batch.names]:
             raise UsageError(f"partition_by: the batch has no column {unknown[0]}; it has {', '.join(batch.names)}")
         root = SourceRoot(source_storage(storage_at(self.location).root))
         format_name = FIRST_FORMAT if self.format == "auto" else self.format
-        columns = columns_of_batch(batch, [name for name in batch.names if name not in self.partition_by])
+        columns = pa.schema([one for one in batch if one.name not in self.partition_by])
         none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])
         return new_spec(self._request, root, format_name, tuple(self.partition_by), [none])
 
@@ -126,7 +123,7 @@ def existing(index: str, origin: Origin | None) -> Index | None:
 
 
 def ready(
-    spark: SparkSession,
+    engine: Engine,
     index: str,
     origin: Origin | None,
     full: bool,
@@ -138,10 +135,10 @@ def ready(
     if full:
         spec = spec_on_record(storage_at(index))
         of = origin_of(spec) if spec is not None else check_origin(index, origin)
-        of.build(spark, index, progress, full=True, vanished=vanished)
+        of.build(engine, index, progress, full=True, vanished=vanished)
     opened = existing(index, origin)
     if opened is None and origin is not None and origin.has_files():
-        origin.build(spark, index, progress)
+        origin.build(engine, index, progress)
         return open_index(index)
     return opened
 

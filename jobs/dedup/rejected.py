@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.indexer.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
+from gnomon.jobs.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import REJECTED_FOLDER, Append
 from gnomon.shadow.errors import StorageError

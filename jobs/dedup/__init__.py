@@ -1,0 +1,105 @@
+"""Appends of the rows of a batch whose key is new.
+
+- `batch_files`    the files of a batch
+- `batch_columns`  the columns of a batch
+- `batch_plan`     a batch in the types of the source
+- `check`          the rows whose key is new
+- `row_digest`     a digest of the rows of a batch
+- `layout`         format, columns and folders of new files
+- `rejected`       the report of rows that were not appended
+- `staged_files`   new rows in files that no reader sees
+- `batch_rows`     what checks the rows, and writes the new ones: Spark or this process
+- `source_cast`    casts to the columns of the source
+- `local_rows`     the rows of a batch in this process
+- `bootstrap`      an append to a source that has no index yet
+- `finish`         finishes appends that were interrupted
+- `append`         appends these rows, each key once
+- `append_here`    the append in this process
+"""
+
+from gnomon.jobs.dedup.append import DedupResult, append_rows
+from gnomon.jobs.dedup.append_here import append_new, read_batch
+from gnomon.jobs.dedup.batch_columns import ARROW, BatchColumn, EngineTypes, NoType
+from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
+from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
+from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
+from gnomon.jobs.dedup.bootstrap import Origin, existing, ready
+from gnomon.jobs.dedup.check import (
+    ATTEMPT_BITS,
+    NEW,
+    OF_ROW,
+    STATUS,
+    TASK_BITS,
+    CheckOptions,
+    KeyCheck,
+    check_arguments,
+    check_within,
+    columns_within,
+    order_of,
+    within_names,
+)
+from gnomon.jobs.dedup.layout import Layout
+from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_here
+from gnomon.jobs.dedup.rejected import RejectedAt
+from gnomon.jobs.dedup.row_digest import digest_of
+from gnomon.jobs.dedup.staged_files import (
+    DIGEST,
+    NULLS,
+    NUMBERS,
+    PART_PREFIX,
+    Piece,
+    Staged,
+    StagingWriter,
+    part_columns,
+    staged_of,
+)
+
+__all__ = [
+    "ARROW",
+    "ATTEMPT_BITS",
+    "DIGEST",
+    "NEW",
+    "NULLS",
+    "NUMBERS",
+    "OF_ROW",
+    "PART_PREFIX",
+    "STATUS",
+    "TASK_BITS",
+    "BatchColumn",
+    "BatchFile",
+    "BatchPlan",
+    "BatchRows",
+    "CheckOptions",
+    "DedupResult",
+    "EngineTypes",
+    "KeyCheck",
+    "Layout",
+    "LocalRows",
+    "NoType",
+    "Origin",
+    "Piece",
+    "RejectedAt",
+    "Staged",
+    "Staging",
+    "StagingWriter",
+    "append_new",
+    "append_rows",
+    "as_rows",
+    "batch_digest",
+    "check_arguments",
+    "check_within",
+    "columns_within",
+    "digest_of",
+    "existing",
+    "members_of",
+    "order_of",
+    "part_columns",
+    "plan_batch",
+    "read_batch",
+    "read_batch_here",
+    "ready",
+    "rows_of",
+    "staged_of",
+    "task_shares",
+    "within_names",
+]

@@ -1,0 +1,337 @@
+"""Append the rows of a batch whose key the source does not have, and index them: each key once, through crashes and
+races.
+
+An append first finishes the appends of programs that committed (`gnomon.shadow.commit.append_log`) and died. It brings
+the index up to date, so that it has the key of every row of the source. Then it looks its rows up, stages the new ones,
+and commits. If another append commits first, it removes its staged files and starts again."""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gnomon.base.actions import Action
+from gnomon.jobs.build import Vanished
+from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
+from gnomon.jobs.dedup.bootstrap import Origin, check_origin, existing, ready
+from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of
+from gnomon.jobs.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
+from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
+from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
+from gnomon.jobs.dedup.row_digest import are_of_one_kind, rows_of
+from gnomon.jobs.dedup.staged_files import COUNTS, FILES, Staged, StageRunAgain
+from gnomon.jobs.stages import Progress, Stages
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.commit import (
+    Append,
+    AppendLog,
+    Batch,
+    commit_append,
+    find_batch,
+    open_log,
+    plan_commit,
+    staging_folder,
+    wait,
+)
+from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
+from gnomon.shadow.tables import TableCommit, append_target, is_lake
+
+PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
+KEEP = "keep"
+# Members of an append's counts: the counts of each partition, and the files of rejected rows for a report.
+PARTITIONS, REPORTED = "partitions", "rejected_files"
+ATTEMPTS = 10  # of an append when others commit first
+
+
+@dataclass(frozen=True)
+class DedupResult:
+    """The result of an append, in rows unless a name says otherwise. `rows_read` is the sum of `duplicates_in_batch`,
+    `already_loaded`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the key.
+    `partitions` has the same numbers for each partition of the batch. `reported` is the number of rows in the report;
+    None without a report: for a known batch, or where another run began the append without one. `index_bytes_read`
+    counts index files and Bloom filters."""
+
+    batch_id: str
+    known_batch: bool
+    rows_read: int
+    duplicates_in_batch: int
+    already_loaded: int
+    null_keys: int
+    rejected: int
+    appended: int
+    files: int
+    partitions: dict[str, dict[str, int]]
+    snapshot: int
+    seconds: float
+    reported: int | None = None
+    index_bytes_read: int = 0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def append_rows(
+    rows: BatchRows,
+    index: Place,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+    *,
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    report: Place | None = None,
+    origin: Origin | None = None,
+    full: bool = False,
+    accept_vanished: bool = False,
+) -> DedupResult:
+    """Append the rows of a batch whose key the source does not have, and index them.
+
+    `batch_id` names the batch. Once the batch is appended, a second call does nothing; if the first call died, the
+    second finishes it. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as
+    in `filter_new`. `report` is the path of a new Parquet file on a local disk for the rows that were not appended,
+    each with the reason and the pointer to the row that was there first.
+
+    If there is no index, `origin` says how to build it first; if the source has no files, this append makes it.
+    SpecMismatch if the index has another source or key. With `full` every file is indexed again first, which mends a
+    damaged index. `progress` is called with each stage.
+
+    FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
+    would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
+    columns are not the source's, before anything is written, when the source is a folder of a lake table, which would
+    not see the new files, or a lake table to which Gnomon does not append. ConcurrentCommit where other appends keep
+    committing first, or where a lake table changed so that the new files do not fit: then nothing was appended."""
+    begin, stages = time.perf_counter(), Stages(progress)
+    index = as_location(index)
+    check_arguments(scope, order_by, null_keys)
+    target = report_target(as_location(report), list(rows.columns)) if report is not None else None
+    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
+    check = CheckOptions(scope, order_of(rows.columns, order_by), null_keys)
+    asked = AppendOptions(rows, batch_id, check, target is not None, vanished)
+    run = _Run(index, asked, origin, stages, progress)
+    with rows.engine.errors():
+        if full:
+            with stages.stage("full build"):
+                ready(rows.engine, index, origin, full, progress, vanished)
+        known, is_known = run.append()
+        reported = run.report(target, known.append) if target is not None and not is_known else None
+    counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
+    return DedupResult(
+        batch_id=known.append.batch,
+        known_batch=is_known,
+        partitions={} if is_known else known.append.counts[PARTITIONS],
+        snapshot=known.snapshot,
+        seconds=round(time.perf_counter() - begin, 3),
+        reported=reported,
+        index_bytes_read=rows.index_bytes_read,
+        stage_seconds=stages.seconds,
+        **counts,
+    )
+
+
+@dataclass(frozen=True)
+class AppendOptions:
+    """The arguments of `append_rows`."""
+
+    rows: BatchRows
+    batch_id: str
+    check: CheckOptions
+    has_report: bool
+    vanished: Vanished
+
+
+@dataclass
+class _Run:
+    """A run of `append_rows`. `number` and `token` belong to its latest attempt."""
+
+    index: str
+    asked: AppendOptions
+    origin: Origin | None
+    stages: Stages
+    progress: Progress | None
+    number: int = 0
+    token: str = ""
+
+    @cached_property
+    def storage(self) -> Storage:
+        return storage_at(self.index)
+
+    def append(self) -> tuple[Batch, bool]:
+        """The record of the batch, and whether the batch was known before."""
+        batch_id, rows = self.asked.batch_id, self.asked.rows
+        known, is_ours, is_known = find_batch(self.storage, batch_id), False, True
+        for attempt in range(ATTEMPTS if known is None else 0):
+            opened = existing(self.index, self.origin)
+            if opened is not None:
+                check_appendable(self.index, opened.spec)
+                if not is_lake(opened.spec.source_name):  # whose columns may be other ones at a newer version
+                    with suppress(SourceError):  # files changed since they were indexed: the check below runs again
+                        rows.check_columns(opened)  # before hours of indexing
+            wait(attempt)
+            with self.stages.stage("bring up to date"):
+                log = bring_up_to_date(rows.engine, self.index, self.progress, self.origin, self.asked.vanished)
+            known = find_batch(self.storage, batch_id)
+            if known is not None:  # begun by a run that died, or by a concurrent run
+                is_known = batch_id not in [append.batch for append in log.open]
+                break
+            if self._commit(log):
+                with self.stages.stage("append and index"):
+                    finish_appends(rows.engine, self.index, self.progress, self.origin)
+                known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
+                break
+        if known is None:
+            what = "it was deleted while an append ran" if is_ours else f"{ATTEMPTS} other appends came first"
+            raise ConcurrentCommit(what, self.index, action=Action.RUN_AGAIN)
+        if not is_ours:
+            self._check_content(known)
+        return known, is_known
+
+    def _check_content(self, known: Batch) -> None:
+        opened = existing(self.index, self.origin)
+        found = self.asked.rows.digest(opened.spec.partitions if opened is not None else (), self.stages)
+        content = known.append.content
+        if not are_of_one_kind(found, content):
+            raise UsageError(
+                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with another engine, "
+                "whose digest of such columns differs; run it with that engine (--engine) to see whether it has the "
+                "same rows; nothing of it was appended",
+                self.index,
+            )
+        if found != content:
+            raise UsageError(
+                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
+                f"expected {rows_of(content):,} of digest {content}, found {found}; give this "
+                "one another name; nothing of it was appended",
+                self.index,
+            )
+
+    def _commit(self, log: AppendLog) -> bool:
+        """Stage the rows that are new at the index's newest snapshot, and commit them as the next append. Returns False
+        where another append has that number."""
+        asked, rows, check = self.asked, self.asked.rows, self.asked.check
+        self.number, self.token = log.last + 1, secrets.token_hex(8)
+        opened = existing(self.index, self.origin)
+        if opened is None:
+            spec = check_origin(self.index, self.origin).first_spec(rows.schema)
+        else:
+            check_appendable(self.index, opened.spec)
+            spec = opened.spec
+            check = replace(check, null_keys=_null_keys(opened, asked.batch_id, check.null_keys))
+        layout, planned = self._layout(opened, spec)
+        source = storage_at(spec.source)
+        folder = staging_folder(self.storage.root, self.number, self.token)
+        rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
+        probe(self.storage)
+        try:
+            staging = Staging(opened, spec, check, layout, folder, self._file_name, rejected)
+            staged = rows.stage(staging, self.stages)
+            if opened is None and not staged.files:
+                raise UsageError(
+                    "it has no files, and the batch has no row to append; its index is made by the "
+                    "first append that has one; nothing was written",
+                    spec.source,
+                )
+        except Exception as error:
+            self._throw_away(source, folder)
+            # The append that took the number removes the staged files of the others.
+            if isinstance(error, StageRunAgain) or open_log(self.storage).last >= self.number:
+                return False
+            raise
+        with self.stages.stage("commit append"):
+            first = asdict(self.origin) if opened is None and self.origin is not None else None
+            is_committed = commit_append(self.storage, self._record(log, staged, first, planned))
+        if not is_committed:
+            self._throw_away(source, folder)
+        return is_committed
+
+    def _layout(self, opened: Index | None, spec: IndexSpec) -> tuple[Layout, TableCommit | None]:
+        """The layout of the new files, and the commit of a lake table that will add them. UsageError where the batch
+        has other columns than the source."""
+        rows = self.asked.rows
+        if opened is None:
+            return first_layout(spec, rows.as_source(None, spec)), None
+        if is_lake(spec.source_name):
+            rows.check_columns(opened)
+            target = append_target(spec.source_name, spec.partition_types)
+            return layout_of_lake(spec, target), plan_commit(self.storage, self.number, spec.source_name, target.uuid)
+        table = rows.engine.folders_table(spec.source_name, spec.source) if spec.table else None
+        return layout_of(opened, table, rows.as_source(opened, spec)), None
+
+    def _throw_away(self, source: Storage, folder: str) -> None:
+        """Remove the staged files. The next append removes the rest, if any."""
+        with suppress(StorageError):
+            source.delete_folder(folder)
+            self.storage.delete_folder(self._rejected_folder)
+
+    @property
+    def _rejected_folder(self) -> str:
+        return rejected_folder(self.number, self.token)
+
+    @property
+    def _file_name(self) -> str:
+        """The prefix of the append's file names: the batch, which marks them as its own, this attempt, and a mark if
+        they hold all its null keys."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
+        keep = [KEEP] if self.asked.check.null_keys == KEEP else []
+        return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
+
+    def _record(
+        self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None, planned: TableCommit | None
+    ) -> Append:
+        reported = list(staged.rejected) if self.asked.has_report else None
+        return Append(
+            number=self.number,
+            append_id=self.token,
+            parent=log.parent,
+            batch=self.asked.batch_id,
+            content=staged.content,
+            folder=staged.folder,
+            files=staged.files,
+            counts={**staged.counts, PARTITIONS: staged.partitions, REPORTED: reported, ORIGIN: first},
+            table=replace(planned, partitions=staged.file_partitions) if planned is not None else None,
+        )
+
+    def report(self, target: Path, append: Append) -> int | None:
+        """Write the report of the rows that were not appended, whose keys are indexed now. Returns their number; None
+        if the run that began the append had no report."""
+        if append.counts[REPORTED] is None:
+            return None
+        opened = open_index(self.index)
+        with self.stages.stage("report"):
+            within = columns_within(opened.spec, self.asked.check.scope)
+            schema = self.asked.rows.reported(opened)
+            return write_report(target, opened, append, append.counts[REPORTED], schema, within)
+
+
+def batch_word(batch_id: str) -> str:
+    """The part of a file's name that names the batch, in the files that its appends add."""
+    return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
+    """The treatment of null keys. If files with the null keys of an unknown batch lie in the source, the index was lost
+    and built again. Then either all rows with a null key were appended, or it is unknown which. Other rows are looked
+    up as always."""
+    parts: dict[str, tuple[int, set[str]]] = {}
+    for match in filter(None, map(PART.search, opened.view.covered)):
+        if match[3] == batch_word(batch_id):
+            parts.setdefault(match[4], (int(match[2]), set()))[1].add(match[1])
+    if null_keys != KEEP or not parts:
+        return null_keys
+    if all(len(found) < expected for expected, found in parts.values()):
+        expected, found = next(iter(parts.values()))
+        raise StalePointer(
+            f"{len(found)} of {expected} files of an earlier append of batch {batch_id!r} are in the source, and its "
+            "record is lost: it is unknown which rows with a null in their key it added",
+            opened.spec.source,
+            action=Action.DEDUP_NULL_KEYS,
+        )
+    return ALL_PRESENT

@@ -1,0 +1,351 @@
+"""The rows of a batch, checked and written in this process.
+
+The rows are read twice. The first time only keys, partitions and the columns that order copies are read, sorted by key
+within a bound of memory, and looked up: the outcome of each row is a byte. The second time the new rows are written."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.btree.hash_columns import plain_column, xxhash64_columns
+from gnomon.btree.key_batch import comparable
+from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import adjacent
+from gnomon.btree.source_types import value_type
+from gnomon.jobs.build import Engine
+from gnomon.jobs.dedup.batch_columns import ARROW, BatchColumn, EngineTypes
+from gnomon.jobs.dedup.batch_files import BatchFile
+from gnomon.jobs.dedup.batch_plan import members_of, plan_batch, rows_of
+from gnomon.jobs.dedup.batch_rows import Staging
+from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names
+from gnomon.jobs.dedup.layout import Layout
+from gnomon.jobs.dedup.row_digest import digest_of, mark_of, row_hashes, total_of
+from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast, no_null_text
+from gnomon.jobs.dedup.staged_files import DIGEST, NULLS, Staged, StagingWriter, part_columns, staged_of
+from gnomon.jobs.load import Count, LookupCounters, key_names, source_columns, typed_keys
+from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.stages import Stages
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter
+from gnomon.shadow.metadata import IndexSpec, SourceRoot
+from gnomon.shadow.storage import Place, storage_at
+from gnomon.sources import Options
+from gnomon.sources.types import int64s
+
+BATCH = "batch"
+GROUPS = 1024  # of keys, which are sorted separately
+CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that are looked up together
+TASKS = 1
+ORDER, PLACE = "order", "place"  # columns of the first reading
+
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+Outcomes = npt.NDArray[np.int8]
+
+
+class LocalRows:
+    """The rows of a batch for this process. `read` yields them, with the named columns, in the same order each time.
+    `memory` is the number of bytes that sorting may take."""
+
+    def __init__(self, schema: pa.Schema, read: Read, memory: int = MEMORY_BYTES) -> None:
+        self.schema = schema
+        self.engine: Engine = LocalEngine(memory)
+        self._read = read
+        self._memory = memory
+        self._counters = LookupCounters(*[Count() for _ in fields(LookupCounters)])
+
+    @cached_property
+    def columns(self) -> Mapping[str, str | None]:
+        return {one.name: str(one.type) if pa.types.is_nested(one.type) else None for one in self.schema}
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows, with these columns."""
+        yield from self._read(names)
+
+    def check_columns(self, index: Index) -> None:
+        cast_to(index, self.schema)
+
+    def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+        return first_cast(self.schema, spec) if index is None else cast_to(index, self.schema)
+
+    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+        return self._cast(index, spec).columns
+
+    def reported(self, index: Index) -> pa.Schema:
+        return cast_to(index, self.schema).columns
+
+    def digest(self, partitions: Sequence[str], stages: Stages) -> str:
+        rows = total = 0
+        with stages.stage("compare with the known batch"):
+            for batch in self.batches(self.schema.names):
+                rows, total = rows + batch.num_rows, total + total_of(row_hashes(batch, partitions))
+        return digest_of(rows, total, mark_of(self.schema, partitions))
+
+    def stage(self, staging: Staging, stages: Stages) -> Staged:
+        work = _Work(self, staging, self._cast(staging.index, staging.spec), self._counters, self._memory)
+        with stages.stage("check"):
+            outcomes = work.outcomes()
+        with stages.stage("write"):
+            return work.write(outcomes)
+
+    @property
+    def index_bytes_read(self) -> int:
+        return self._counters.index_bytes.value
+
+
+def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
+    """The rows of an Arrow table, or of `read_batch_here`. UsageError for another object."""
+    if isinstance(batch, LocalRows):
+        return batch
+    if not isinstance(batch, pa.Table):
+        raise UsageError(f"batch: expected an Arrow table, or what read_batch gives, found {type(batch).__name__}")
+    plain = pa.schema([one.with_type(_plain(one.type)) for one in batch.schema])
+    table = batch.cast(plain)
+    return LocalRows(plain, lambda names: table.select(list(names)).to_batches(), memory)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary, and of long text."""
+    kind = value_type(kind) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+
+
+def read_batch_here(
+    path: Place,
+    index: Index | None,
+    format: str = "auto",
+    options: Options | None = None,
+    memory: int = MEMORY_BYTES,
+) -> LocalRows:
+    """The rows of a file, or of the files of a folder, on any store, as `gnomon.read_batch` without Spark."""
+    plan = plan_batch(path, index, format, options, _Reading())
+    kinds = {**plan.kinds, **dict.fromkeys(plan.folders, pa.string())}
+    opened = plan.opened()
+
+    def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        columns = [BatchColumn(name, kinds[name], str(kinds[name]), kinds[name]) for name in names]
+        for file, one in zip(plan.files, opened, strict=True):
+            for split in file.splits:
+                yield from rows_of(plan.root.storage, plan.format, one, split, columns)
+
+    return LocalRows(pa.schema(list(kinds.items())), read, memory)
+
+
+class _Reading:
+    """This process as the engine that reads a batch."""
+
+    types: EngineTypes = ARROW
+    tasks: int = TASKS
+
+    def __init__(self) -> None:
+        self.engine: Engine = LocalEngine()
+
+    def wanted(self, index: Index, names: Sequence[str]) -> Mapping[str, pa.DataType]:
+        return {one.name: one.type for one in source_columns(index, names) if not pa.types.is_null(one.type)}
+
+    def exact(self, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.DataType | None]:
+        return dict(wanted)
+
+    def names_in(self, root: SourceRoot, files: Sequence[BatchFile]) -> set[str | None]:
+        names = set[str | None]()
+        for file in files:
+            for split in file.splits:
+                names |= members_of(root.storage, file.info, file.options, split)
+        return names
+
+    def errors(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class _Work:
+    """The check and the writing of a batch."""
+
+    rows: LocalRows
+    staging: Staging
+    cast: SourceCast
+    counters: LookupCounters
+    memory: int
+
+    def __post_init__(self) -> None:
+        spec = self.staging.spec
+        self.within = columns_within(spec, self.staging.check.scope)
+        check_within(self.rows.schema.names, self.within)
+        self.compared = [*key_names(spec), *within_names(self.within)]
+        self.order = [(name, "descending" if down else "ascending") for name, down in self.staging.check.order]
+        self.partitions: dict[tuple[str | None, ...], int] = {}
+
+    # -- the first reading ---------------------------------------------------------------------------------------------
+
+    def outcomes(self) -> Outcomes:
+        """The outcome of each row, in the order of the batch. Notes the partitions of the rows."""
+        spec, staging, rows = self.staging.spec, self.staging, 0
+        split = staging.layout.split
+        needed = {key.name for key in spec.keys} | {*spec.partitions, *(name for name, _ in self.order)}
+        names = [name for name in self.rows.schema.names if name in needed | {*(split.columns if split else ())}]
+        with EntrySorter(len(self.compared), range(GROUPS), self.memory) as sorter:
+            for batch in self.rows.batches(names):
+                source = self.cast(batch)
+                keys = self._keys(source)
+                self._note(parts_of(source, staging.layout))
+                of_keys = zip(keys, spec.keys, strict=False)
+                group = xxhash64_columns([plain_column(one, key.type) for one, key in of_keys])
+                places = int64s(np.arange(rows, rows + batch.num_rows))
+                number = pa.array((group.view(np.uint64) % GROUPS).astype(np.int32))
+                order = [batch.column(name) for name, _ in self.order]
+                named = [*self.compared, *(f"{ORDER}{i}" for i in range(len(order))), PLACE, GROUP]
+                sorter.add(pa.Table.from_arrays([*keys, *order, places, number], named))
+                rows += batch.num_rows
+            index = staging.index
+            check = KeyCheck(
+                spec, None if index is None else lambda: index, self.within, staging.check.null_keys, self.counters
+            )
+            outcomes = np.empty(rows, np.int8)
+            for entries in _gathered(entries for _, entries in sorter.groups()):
+                some = self._ordered(entries)
+                keys = [some.column(name).combine_chunks() for name in self.compared]
+                outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
+        return outcomes
+
+    def _keys(self, source: pa.RecordBatch) -> list[pa.Array]:
+        """The keys of rows in the types of the index, and the partition columns within which they are compared.
+        UsageError for a key that the index cannot hold."""
+        spec = self.staging.spec
+        arrays, held = typed_keys(source, spec, BATCH)
+        if not held.all():
+            row = int(np.flatnonzero(~held)[0])
+            key = next(key for key, one in zip(spec.keys, arrays, strict=True) if not one[row].is_valid)
+            found = repr(source.column(key.name)[row].as_py())
+            raise UsageError(f"{BATCH}: key column {key.name}", expected=key.source_type or key.type, found=found)
+        for i, key in enumerate(spec.keys):
+            if key.partition and pa.types.is_string(arrays[i].type):
+                arrays[i] = no_null_text(arrays[i])
+        kinds = [(name, spec.partition_type(name)) for name in self.within]
+        texts = [no_null_text(source.column(name)) for name, _ in kinds]
+        return [*arrays, *(text.cast(key_type(kind).arrow) for text, (_, kind) in zip(texts, kinds, strict=True))]
+
+    def _ordered(self, entries: pa.Table) -> pa.Table:
+        """Entries that are sorted by key, with the copies of a key in the requested order; nulls last."""
+        if not self.order or entries.num_rows < 2:
+            return entries
+        spec = self.staging.spec
+        kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in self.within]
+        pairs = zip(self.compared, kinds, strict=True)
+        equal = adjacent([comparable(entries.column(name), kind) for name, kind in pairs])[0]
+        runs = np.concatenate([[0], np.cumsum(~equal)])
+        ranks = np.empty(entries.num_rows, np.int64)
+        ranks[self._by_order(entries).to_numpy()] = np.arange(entries.num_rows)
+        return entries.take(int64s(np.lexsort((ranks, runs))))
+
+    def _by_order(self, entries: pa.Table) -> pa.Array:
+        """The entries sorted by the requested order. NaN is the greatest number, as in Spark."""
+        columns: list[tuple[pa.ChunkedArray, str]] = []
+        for i, (_, direction) in enumerate(self.order):
+            column = entries.column(f"{ORDER}{i}")
+            if pa.types.is_floating(column.type):
+                columns.append((pc.is_nan(column), direction))
+            columns.append((column, direction))
+        table = pa.table({str(i): column for i, (column, _) in enumerate(columns)})
+        return pc.sort_indices(table, sort_keys=[(str(i), direction) for i, (_, direction) in enumerate(columns)])
+
+    def _note(self, parts: Sequence[pa.Array]) -> None:
+        """Number the partitions of rows."""
+        if parts:
+            for one in coded(parts)[1]:
+                self.partitions.setdefault(one, len(self.partitions))
+
+    # -- the second reading --------------------------------------------------------------------------------------------
+
+    def write(self, outcomes: Outcomes) -> Staged:
+        """Write the new rows, and the others for the report."""
+        staging = self.staging
+        layout = staging.layout
+        writer = StagingWriter(layout, staging.folder, staging.rejected)
+        if not part_columns(layout):
+            for batch in self._checked(outcomes):
+                writer.add(batch)
+        else:
+            with EntrySorter(0, range(max(len(self.partitions), 1)), self.memory) as sorter:
+                for batch in self._checked(outcomes):
+                    table = pa.Table.from_batches([batch])
+                    sorter.add(table.append_column(GROUP, self._numbers(batch)))
+                for _, tables in sorter.streams():
+                    for batch in (batch for table in tables for batch in table.to_batches()):
+                        writer.add(batch)
+        mark = mark_of(self.rows.schema, staging.spec.partitions)
+        name = staging.name + layout.style.ending
+        return staged_of(storage_at(layout.root), staging.folder, name, writer.end(), mark)
+
+    def _checked(self, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
+        """The rows in the source's columns, with STATUS, DIGEST, NULLS and their partitions; for a report also with the
+        keys."""
+        begin = 0
+        for batch in self.rows.batches(self.rows.schema.names):
+            source = self.cast(batch)
+            keys = self._keys(source)
+            status = outcomes[begin : begin + batch.num_rows].astype(np.int64)
+            if len(status) != batch.num_rows:
+                raise UsageError("batch: a second reading gives more rows than the first; nothing was appended")
+            begin += batch.num_rows
+            is_null = [np.asarray(one.is_null()) for one in keys[: len(self.staging.spec.keys)]]
+            added = {
+                STATUS: pa.array(status),
+                NULLS: pa.array(np.logical_or.reduce(is_null)),
+                DIGEST: pa.array(row_hashes(batch, self.staging.spec.partitions)),
+                **dict(zip(part_columns(self.staging.layout), parts_of(source, self.staging.layout), strict=True)),
+            }
+            if self.staging.rejected is not None:
+                added |= dict(zip(self.compared, keys, strict=True))
+            yield pa.RecordBatch.from_arrays([*source.columns, *added.values()], [*source.schema.names, *added])
+        if begin != len(outcomes):
+            raise UsageError("batch: a second reading gives fewer rows than the first; nothing was appended")
+
+    def _numbers(self, batch: pa.RecordBatch) -> pa.Array:
+        """The number of each row's partition."""
+        parts = [batch.column(name) for name in part_columns(self.staging.layout)]
+        codes, distinct = coded(parts)
+        numbers = np.array([self.partitions[one] for one in distinct], np.int32)
+        return pa.array(numbers[codes] if len(distinct) else np.empty(0, np.int32))
+
+
+def parts_of(source: pa.RecordBatch, layout: Layout) -> list[pa.Array]:
+    """The columns `part_columns` of rows: the partitions, as text, and the `split`."""
+    parts = [source.column(name) for name in layout.partitions]
+    if layout.split is not None:
+        parts.append(layout.split.value_of([source.column(name) for name in layout.split.columns]))
+    return parts
+
+
+def _gathered(groups: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The entries of small groups in larger tables, so that many keys share one read of a part of an index file."""
+    held: list[pa.Table] = []
+    rows = size = 0
+    for entries in groups:
+        held.append(entries)
+        rows, size = rows + entries.num_rows, size + entries.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def coded(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:
+    """For each row the number of its values, and the values by number."""
+    values: list[tuple[str | None, ...]] = [()]
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        texts = encoded.dictionary.to_pylist()
+        joint = codes * max(len(texts), 1) + encoded.indices.to_numpy().astype(np.int64)
+        found, codes = np.unique(joint, return_inverse=True)
+        values = [(*values[int(one) // len(texts)], texts[int(one) % len(texts)]) for one in found]
+    return codes, values

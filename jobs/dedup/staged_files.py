@@ -1,0 +1,210 @@
+"""Staged files: the new rows of a batch, written as data files in the source's format, where no reader of it looks.
+
+They are written through `gnomon.shadow.storage`, so that each file is whole and durable before it counts. Other rows
+are counted, so that the counts of the batch are exact."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.btree.keys import adjacent
+from gnomon.jobs.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, STATUS, TASK_BITS, are_of_one_attempt
+from gnomon.jobs.dedup.layout import Layout
+from gnomon.jobs.dedup.rejected import RejectedAt
+from gnomon.jobs.dedup.row_digest import digest_of
+from gnomon.jobs.load import KEY_PREFIX
+from gnomon.shadow.commit import AppendedFile
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.sources import Writer, check_written, open_writer
+
+DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null
+PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
+COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
+FILES = "files"
+NOBODYS = "\0"  # marks pieces without a partition: no partition has this name
+NUMBERS = ("size", *COUNTS, "digest", "task", "of_rejected")
+
+
+class Piece(NamedTuple):
+    """The report of a task on a partition of the source: a file that it wrote (with `appended` rows) or, without a
+    path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. Pieces of NOBODYS have a
+    file `of_rejected` rows, or the number of a `task` of the check that rows came from."""
+
+    partition: str
+    folder: str
+    path: str | None
+    size: int = 0
+    rows_read: int = 0
+    duplicates_in_batch: int = 0
+    already_loaded: int = 0
+    null_keys: int = 0
+    rejected: int = 0
+    appended: int = 0
+    digest: int = 0
+    task: int = 0
+    of_rejected: int = 0
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The files of an append, which no reader of the source sees yet, and the partition of each; the counts of the
+    batch's rows, in all and by partition of the source; the digest of these rows; and the files of the index with
+    rejected rows."""
+
+    folder: str
+    files: tuple[AppendedFile, ...]
+    file_partitions: tuple[str, ...]
+    counts: dict[str, int]
+    partitions: dict[str, dict[str, int]]
+    content: str
+    rejected: tuple[str, ...]
+
+
+class StageRunAgain(Exception):
+    """Spark ran a task of the check again after some of its rows had been written. The second attempt may have chosen
+    another copy of a key as new, so that the files have both copies, or none."""
+
+
+def part_columns(layout: Layout) -> list[str]:
+    """The columns whose values, as text, decide which rows share a file: the partition columns, and a `split`."""
+    return [f"{PART_PREFIX}{i}" for i in range(len(layout.partitions) + (layout.split is not None))]
+
+
+class StagingWriter:
+    """Writes rows that come sorted by partition: `part_columns` tell partitions apart."""
+
+    def __init__(self, layout: Layout, folder: str, rejected: RejectedAt | None) -> None:
+        self._layout, self._folder = layout, folder
+        self._storage = storage_at(layout.root)
+        self._rejected = rejected.open() if rejected is not None else None
+        self._pieces: list[Piece] = []
+        self._tasks: set[int] = set()  # tasks of the check that sent rows to this task
+        self._values: tuple[str | None, ...] = ()
+        self._path = ""
+        self._writer: Writer | None = None
+        self._rows: list[pa.RecordBatch] = []  # rows of the current file
+
+    @property
+    def _texts(self) -> tuple[str | None, ...]:
+        """The partition of the current rows, as folder names."""
+        return self._values[: len(self._layout.partitions)]
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """The partition of the current rows, and the folder of its files."""
+        return self._layout.place_of(self._texts)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows after the earlier ones."""
+        parts = [batch.column(name) for name in part_columns(self._layout)]
+        begins = [0, *(np.flatnonzero(~adjacent(parts)[0]) + 1)] if parts else [0]
+        for begin, end in zip(begins, [*begins[1:], batch.num_rows], strict=True):
+            if begin < end:
+                values = tuple(part[int(begin)].as_py() for part in parts)
+                if values != self._values:
+                    self._close()
+                    self._values = values
+                self._add(batch.slice(begin, end - begin))
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of one partition."""
+        statuses = rows.column(STATUS).to_numpy()
+        self._tasks.update(np.unique(statuses >> TASK_BITS).tolist())
+        outcomes = statuses & OF_ROW
+        found = np.bincount(outcomes, minlength=REJECTED + 1).tolist()
+        nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
+        numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
+        self._pieces.append(Piece(*self._place, None, *numbers))
+        is_new = pa.array(outcomes == NEW)
+        if self._rejected is not None:
+            self._rejected.add(rows.filter(pc.invert(is_new)))
+        if found[NEW]:
+            self._write(rows.filter(is_new).select(self._layout.columns.names))
+
+    def _write(self, new: pa.RecordBatch) -> None:
+        layout = self._layout
+        if self._writer is None:
+            # Below its partition: a name that the store refuses fails now, and not after the commit.
+            partition, _ = self._place
+            name = f"{secrets.token_hex(8)}{layout.style.ending}"
+            self._path = "/".join(filter(None, [self._folder, partition, name]))
+            self._writer = open_writer(layout.format, layout.style, layout.written, f"{layout.root}/{self._path}")
+        self._writer.write(layout.in_file(new, self._texts))
+        self._rows.append(new)
+        if max(self._writer.size, sum(rows.nbytes for rows in self._rows)) >= layout.file_bytes:
+            self._close()
+
+    def _close(self) -> None:
+        """End the current file: read it back, and put it."""
+        if self._writer is None:
+            return
+        data, layout = self._writer.finish(), self._layout
+        check_written(data, layout.format, layout.options, f"{layout.root}/{self._path}", self._rows)
+        self._storage.put_new(self._path, [data])
+        rows = sum(batch.num_rows for batch in self._rows)
+        self._pieces.append(Piece(*self._place, self._path, len(data), appended=rows))
+        self._writer, self._rows = None, []
+
+    def end(self) -> list[Piece]:
+        """End the last file. Returns the written files and the counts."""
+        self._close()
+        self._pieces += [Piece(NOBODYS, "", None, task=task) for task in self._tasks]
+        if self._rejected is not None:
+            self._rejected.close()
+            self._pieces += [Piece(NOBODYS, "", path, of_rejected=1) for path in self._rejected.files]
+        return self._pieces
+
+
+def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece], mark: str = "") -> Staged:
+    """The result of all writers. StorageError where this machine does not find a file that a task wrote.
+    `mark` ends the digest (`row_digest.mark_of`)."""
+    if not are_of_one_attempt({piece.task for piece in pieces if piece.partition == NOBODYS and piece.path is None}):
+        raise StageRunAgain
+    of_rejected = [piece.path for piece in pieces if piece.of_rejected and piece.path is not None]
+    pieces = [piece for piece in pieces if piece.partition != NOBODYS]
+    written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
+    files = []
+    for i, (where, path, piece) in enumerate(written):
+        check_here(storage, path, piece.size)
+        target = "/".join(filter(None, [where, f"part-{i:05d}-of-{len(written):05d}-{name}"]))
+        files.append(AppendedFile(path, target, piece.size, piece.appended))
+    partitions: dict[str, dict[str, int]] = {}
+    total = 0
+    for piece in pieces:
+        counts = partitions.setdefault(piece.partition, dict.fromkeys((*COUNTS, FILES), 0))
+        if piece.path is not None:
+            counts[FILES] += 1
+            continue
+        total += piece.digest
+        for one in COUNTS:
+            counts[one] += getattr(piece, one)
+    counts = {one: sum(of[one] for of in partitions.values()) for one in (*COUNTS, FILES)}
+    rows = sum(file.rows for file in files)
+    if rows != counts["appended"]:
+        raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
+    content = digest_of(counts["rows_read"], total, mark)
+    parts = tuple(piece.partition for _, _, piece in written)
+    return Staged(
+        folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected))
+    )
+
+
+def check_here(storage: Storage, path: str, size: int) -> None:
+    """Raise StorageError where a task wrote to a disk of another machine."""
+    try:
+        with storage.open(path) as file:
+            found = file.size
+    except FileNotFoundError:
+        found = -1
+    if found != size:
+        raise StorageError(
+            f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
+            "expected a disk that executors and this machine share: docs/operations/cluster.md",
+            f"{storage.root}/{path}",
+        )

@@ -1,0 +1,135 @@
+"""An append with Spark and an append in this process do the same."""
+
+import datetime as dt
+import random
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from gnomon.indexer import append_new, read_batch
+from gnomon.jobs.dedup import DedupResult
+from gnomon.shadow import UsageError, open_index
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify import verify
+from tests.indexer.test_formats import CASES, put
+from tests.shadow.make_index import index_source, write_source
+
+pytestmark = pytest.mark.spark
+COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended", "partitions")
+
+
+def batch_rows(seed: int, rows: int = 400) -> pa.Table:
+    """Rows with repeated and null keys, partitions, and a column of each type whose digest both engines share."""
+    random.seed(seed)
+    keys = [random.randrange(300) if random.random() > 0.1 else None for _ in range(rows)]
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int32()),
+            "s": pa.array([None if i % 11 == 0 else f"é{i}" for i in range(rows)]),
+            "n": pa.array([random.randrange(9) for _ in range(rows)], pa.int64()),
+            "f": pa.array([random.choice([0.5, -0.0, float("nan"), None]) for _ in range(rows)]),
+            "d": pa.array([Decimal(random.randrange(10**6)) / 1000 for _ in range(rows)], pa.decimal128(12, 3)),
+            "day": pa.array([dt.date(2026, 1, 1 + random.randrange(20)) for _ in range(rows)]),
+            "at": pa.array([i * 10**6 + 1 for i in range(rows)], pa.timestamp("us", "UTC")),
+            "local": pa.array([i * 10**6 + 1 for i in range(rows)], pa.timestamp("us")),
+            "yes": pa.array([i % 3 == 0 for i in range(rows)]),
+            "b": pa.array([bytes([i % 256]) * (i % 5) for i in range(rows)]),
+            "dt": pa.array([random.choice(["a", "b", "c", None]) for _ in range(rows)]),
+        }
+    )
+
+
+class Lake:
+    """Two equal sources with an index each, for an engine each."""
+
+    def __init__(self, root: Path, spark: SparkSession, keys: list[str]) -> None:
+        self.root, self.spark, self.keys = root, spark, keys
+
+    def make(self, source: dict[str, pa.Table]) -> None:
+        write_source(self.root / "there/source", source)
+        shutil.copytree(self.root / "there/source", self.root / "here/source")
+        for name in ("here", "there"):
+            index_source(self.root / name / "source", self.root / name / "index", self.keys, 3)
+
+    def append(self, name: str, batch: Path, batch_id: str, engine: str | None = None, **options: Any) -> DedupResult:
+        place = self.root / name / "index"
+        spark = self.spark if (engine or name) == "there" else None
+        return append_new(spark, place, read_batch(spark, batch, open_index(place)), batch_id, **options)
+
+    def rows(self, name: str) -> list[str]:
+        table = pq.read_table(self.root / name / "source", partitioning="hive")
+        return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Lake:
+    return Lake(tmp_path, spark, ["k"])
+
+
+@pytest.mark.parametrize("scope", ["table", "partition"])
+@pytest.mark.parametrize("null_keys", ["dedup", "keep", "reject"])
+def test_both_append_the_same_rows_with_the_same_counts_digests_and_reports(
+    lake: Lake, tmp_path: Path, scope: str, null_keys: str
+) -> None:
+    first = batch_rows(1)
+    lake.make({f"dt={name}/a.parquet": first.drop_columns(["dt"]).slice(i * 50, 50) for i, name in enumerate("ab")})
+    pq.write_table(batch_rows(2), tmp_path / "batch.parquet", row_group_size=70)
+    options = {"scope": scope, "null_keys": null_keys, "order_by": ["n desc", "s"]}
+    done = {
+        name: lake.append(name, tmp_path / "batch.parquet", "b", report=tmp_path / f"{name}.parquet", **options)
+        for name in ("here", "there")
+    }
+    here, there = (vars(done[name]) for name in ("here", "there"))
+    assert {name: here[name] for name in COUNTS} == {name: there[name] for name in COUNTS}
+    assert min(here["appended"], here["already_loaded"]) > 0
+    assert lake.rows("here") == lake.rows("there")
+    reports = [pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in ("here", "there")]
+    pointed = ("data_filename", "data_offset", "data_sub_offset", "data_size")
+    told = [sorted(repr({k: v for k, v in row.items() if k not in pointed}) for row in rows) for rows in reports]
+    assert told[0] == told[1]
+    for name in ("here", "there"):
+        assert verify(storage_at(tmp_path / name / "index"), None).is_sound
+    # the other engine knows the batch, and another batch of the same name
+    for name, engine in (("here", "there"), ("there", "here")):
+        assert lake.append(name, tmp_path / "batch.parquet", "b", engine, **options).known_batch
+    pq.write_table(batch_rows(3), tmp_path / "batch.parquet")
+    for name, engine in (("here", "there"), ("there", "here")):
+        with pytest.raises(UsageError, match="was appended by snapshot 2 with other rows"):
+            lake.append(name, tmp_path / "batch.parquet", "b", engine, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "sequence"])
+def test_both_append_batches_of_each_format(lake: Lake, tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    lake.keys = [case.number]
+    for side in ("here", "there"):
+        for part in "ab":
+            rows = [(i, f"é {i} {part}") for i in range(50)]
+            put(tmp_path / side / "source" / f"dt={part}", "x", rows, name, case)
+        index_source(tmp_path / side / "source", tmp_path / side / "index", [case.number], 2, format=name)
+    put(tmp_path / "batch" / "dt=b", "y", [(i % 80, f"new {i}") for i in range(20, 120)], name, case)
+    counts = []
+    for side in ("here", "there"):
+        done = vars(lake.append(side, tmp_path / "batch", "b"))
+        counts.append({name: done[name] for name in COUNTS})
+        opened = open_index(tmp_path / side / "index")
+        assert opened.fetch(case.kind(79)) == [{case.number: case.kind(79), case.text: "new 79", "dt": "b"}]
+    assert counts[0] == counts[1]
+    assert counts[0]["appended"] == 30
+
+
+def test_digests_of_nested_columns_are_of_one_engine(lake: Lake, tmp_path: Path) -> None:
+    table = pa.table({"k": [1, 2], "list": [[1], [2, 3]]})
+    lake.make({"a.parquet": table})
+    pq.write_table(pa.table({"k": [3], "list": [[4]]}), tmp_path / "batch.parquet")
+    assert lake.append("here", tmp_path / "batch.parquet", "b").appended == 1
+    assert lake.append("here", tmp_path / "batch.parquet", "b").known_batch
+    with pytest.raises(UsageError, match="with another engine, whose digest of such columns differs"):
+        lake.append("here", tmp_path / "batch.parquet", "b", "there")
+    assert open_index(tmp_path / "here/index").fetch(3) == [{"k": 3, "list": [4]}]
