@@ -8,6 +8,6 @@
 - `dedup`   appends of the rows of a batch whose key is new
 """
 
-from gnomon.jobs.stages import TASKS, Progress, Stages, Step
+from gnomon.jobs.stages import TASKS, Progress, Stages, Step, job_span
 
-__all__ = ["TASKS", "Progress", "Stages", "Step"]
+__all__ = ["TASKS", "Progress", "Stages", "Step", "job_span"]

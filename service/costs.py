@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from gnomon.service.tracing import TraceIds
 from gnomon.shadow import FetchStats
+from gnomon.shadow.fetch import TimedStep
 
 
 @dataclass
 class Cost:
     """Of one request, with its ids for the log. `keys` and `stats` are there once its look-up has ended; a `count` is
-    of rows. `table_version` is the version of a lake table that the answer is of."""
+    of rows. `table_version` is the version of a lake table that the answer is of. `steps`, if given, gets the steps of
+    each look-up."""
 
     request_id: str = ""
     trace: TraceIds | None = None
@@ -23,14 +25,15 @@ class Cost:
     encode_seconds: float | None = None
     table_version: str | None = None
     errors_logged: int = 0
+    steps: list[list[TimedStep]] | None = None
 
 
 _running: ContextVar[Cost | None] = ContextVar("cost", default=None)
 
 
-def begin(request_id: str, trace: TraceIds | None = None) -> Cost:
-    """The cost of the request that runs in this context from here on."""
-    cost = Cost(request_id, trace)
+def begin(request_id: str, trace: TraceIds | None = None, timed: bool = False) -> Cost:
+    """The cost of the request that runs in this context from here on; with its steps if they are `timed`."""
+    cost = Cost(request_id, trace, steps=[] if timed else None)
     _running.set(cost)
     return cost
 
@@ -38,6 +41,17 @@ def begin(request_id: str, trace: TraceIds | None = None) -> Cost:
 def running() -> Cost | None:
     """The cost of the request that runs here, in a task or in a thread that took its context over."""
     return _running.get()
+
+
+def new_stats() -> FetchStats:
+    """The cost of a look-up that begins; the running request gets its steps, if they are timed."""
+    cost = _running.get()
+    if cost is None or cost.steps is None:
+        return FetchStats()
+    stats = FetchStats(timed=[])
+    assert stats.timed is not None
+    cost.steps.append(stats.timed)
+    return stats
 
 
 def note(stats: FetchStats, keys: int, count: int | None) -> None:
@@ -57,8 +71,11 @@ def note_version(version: str) -> None:
 @contextmanager
 def encoding() -> Iterator[None]:
     """The answer, or a piece of it, is written inside."""
-    begun = time.perf_counter()
+    begin_ns = time.perf_counter_ns()
     yield
+    end_ns = time.perf_counter_ns()
     cost = _running.get()
     if cost is not None:
-        cost.encode_seconds = (cost.encode_seconds or 0.0) + time.perf_counter() - begun
+        cost.encode_seconds = (cost.encode_seconds or 0.0) + (end_ns - begin_ns) / 1e9
+        if cost.steps is not None:
+            cost.steps.append([TimedStep("encode", begin_ns, end_ns, {})])

@@ -1,13 +1,17 @@
-"""Traces of OpenTelemetry: the ids of the current span for the log, and spans without keys.
+"""Traces of OpenTelemetry: the ids of the current span for the log, spans without keys, and spans of steps.
 
 FastAPI and the instrumentations of OpenTelemetry put the path and the query into the span of a request, and both hold
 keys."""
 
+import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import Scope
+
+from gnomon.shadow.fetch import TimedStep
 
 HIDDEN = "-"
 # Attributes of the stable and of the earlier semantic conventions.
@@ -37,6 +41,23 @@ def trace_ids(scope: Scope) -> TraceIds | None:
         if not found.is_valid:
             return None
     return TraceIds(trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id))
+
+
+def recording_span() -> trace.Span | None:
+    """The current span; None where it is not recorded."""
+    span = trace.get_current_span()
+    return span if span.is_recording() else None
+
+
+def add_steps(parent: trace.Span, index: str, steps: Iterable[TimedStep]) -> None:
+    """Record the steps of a request as children of its span: of each the index and its counts, no key, no path."""
+    tracer, context = trace.get_tracer("gnomon.service"), trace.set_span_in_context(parent)
+    epoch_ns = time.time_ns() - time.perf_counter_ns()
+    for step in steps:
+        attributes: dict[str, str | int] = {"gnomon.index": index}
+        attributes |= {f"gnomon.{name}": count for name, count in step.counts.items()}
+        span = tracer.start_span(step.step, context, attributes=attributes, start_time=epoch_ns + step.begin_ns)
+        span.end(epoch_ns + step.end_ns)
 
 
 class KeylessSpans:

@@ -57,5 +57,5 @@ class AtHand:
         ):
             return False
         stats.snapshot = view.snapshot.number
-        stats.lookup_us += (time.perf_counter_ns() - start) // 1000
+        stats.add_lookup(start)
         return True

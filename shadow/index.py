@@ -330,7 +330,7 @@ class Index:
         if state.fetcher is not None:
             state.fetcher.files.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
         stats.snapshot = view.snapshot.number
-        stats.lookup_us += (time.perf_counter_ns() - start) // 1000
+        stats.add_lookup(start)
         return Found(view, wanted, hits)
 
     # -- for jobs, which group and order the work themselves ---------------------------------------------------------

@@ -17,7 +17,7 @@ from gnomon.commands.extras import MissingExtra
 from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.jobs import Progress, Stages, Step
+from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.load import LoadCounters, LoadRequest, key_file, load_counters, load_here, write_parquet
 from gnomon.jobs.local import has_spark
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
@@ -68,13 +68,14 @@ def load(
     request = LoadRequest(columns.split(",") if columns else None, how, null_safe, unreadable)
     opened.check([], request.columns, None)  # before Spark starts
     begin = time.perf_counter()
-    with shown_progress() as progress, whole(Path(target)) as staged:
+    with shown_progress() as progress, job_span("load", index) as span, whole(Path(target)) as staged:
         if is_here:
             count, counters = _write_here(opened, plain, request, staged, progress)
         else:
             names = [key.name for key in spec.keys]
             by_spark = importlib.import_module("gnomon.commands.load_by_spark")  # a load in this process needs none
             count, counters = by_spark.write_rows(index, plain, names, request, staged, (master, conf), progress)
+        span.tell(rows=count)
     result = _result(count, time.perf_counter() - begin, counters)
     if json:
         print_json(result)

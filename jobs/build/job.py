@@ -10,7 +10,7 @@ from gnomon.jobs.build.specs import BuildRequest, Vanished, check_types, new_spe
 from gnomon.jobs.build.text_columns import infer_schema
 from gnomon.jobs.files import Described, check_unchanged, columns_of, describe, named_source
 from gnomon.jobs.local import LocalEngine
-from gnomon.jobs.stages import Progress, Stages
+from gnomon.jobs.stages import Progress, Span, Stages, job_span
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source
 from gnomon.shadow.errors import ConcurrentCommit
@@ -31,6 +31,8 @@ from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, probe
 from gnomon.shadow.verify import verify_sample
 
+JOB = "build"  # in the name of its span
+TOLD = ("snapshot", "rows_indexed", "new_files", "changed_files", "vanished_files", "index_bytes", "source_bytes_read")
 ATTEMPTS = 3  # of a build that conflicts with other commits
 
 
@@ -134,14 +136,16 @@ def build_index(
     """Bring an index up to date, as `build` does. It retries, with ATTEMPTS attempts in all, where its changes conflict
     with another commit or a vacuum has removed its files."""
     begin, stages = time.perf_counter(), Stages(progress)
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            result = _build(engine, source, index, request, stages)
-        except ConcurrentCommit:
-            if attempt == ATTEMPTS:
-                raise
-        else:
-            break
+    with job_span(JOB, index) as span:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                result = _build(engine, source, index, request, stages)
+            except ConcurrentCommit:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                break
+        _tell(span, result)
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)
 
 
@@ -174,6 +178,10 @@ def _build(engine: Engine, source: str, index: str, request: BuildRequest, stage
     )
 
 
+def _tell(span: Span, result: BuildResult) -> None:
+    span.tell(**{name: getattr(result, name) for name in TOLD})
+
+
 def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     """The result of a build with nothing to index, drop, adopt or record; None for any other plan. It reads no rows,
     and writes a missing `spec.json` again."""
@@ -183,8 +191,11 @@ def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     is_moved = (view.spec.source, view.spec.source_name) != (planned.root.location, planned.root.name)
     if is_moved or _maps_more(request, view.spec):
         return None
-    put_back(planned.storage, view.spec)
-    return _result(planned, view.snapshot, [], [], view.spec, False)
+    with job_span(JOB, planned.storage.root) as span:
+        put_back(planned.storage, view.spec)
+        result = _result(planned, view.snapshot, [], [], view.spec, False)
+        _tell(span, result)
+    return result
 
 
 def _with_setting(spec: IndexSpec, request: BuildRequest) -> IndexSpec:
@@ -203,7 +214,9 @@ def build_metadata(planned: Plan, request: BuildRequest) -> BuildResult | None:
         return None
     begin, stages = time.perf_counter(), Stages(None)
     try:
-        result = _update(LocalEngine(), planned, request, stages)
+        with job_span(JOB, planned.storage.root) as span:
+            result = _update(LocalEngine(), planned, request, stages)
+            _tell(span, result)
     except ConcurrentCommit:
         return None
     return replace(result, seconds=round(time.perf_counter() - begin, 3), stage_seconds=stages.seconds)

@@ -26,7 +26,7 @@ from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, lay
 from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
 from gnomon.jobs.dedup.row_digest import are_of_one_kind, rows_of
 from gnomon.jobs.dedup.staged_files import COUNTS, FILES, Staged, StageRunAgain
-from gnomon.jobs.stages import Progress, Stages
+from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.commit import (
     Append,
@@ -117,13 +117,14 @@ def append_rows(
     check = CheckOptions(scope, order_of(rows.columns, order_by), null_keys)
     asked = AppendOptions(rows, batch_id, check, target is not None, vanished)
     run = _Run(index, asked, origin, stages, progress)
-    with rows.engine.errors():
+    with rows.engine.errors(), job_span("dedup", index) as span:
         if full:
             with stages.stage("full build"):
                 ready(rows.engine, index, origin, full, progress, vanished)
         known, is_known = run.append()
         reported = run.report(target, known.append) if target is not None and not is_known else None
-    counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
+        counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
+        span.tell(snapshot=known.snapshot, **counts)
     return DedupResult(
         batch_id=known.append.batch,
         known_batch=is_known,

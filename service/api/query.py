@@ -9,7 +9,7 @@ from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
 from gnomon.service.http import Options, cut
 from gnomon.service.indexes import KeptAnswer, ServedIndex, visible
 from gnomon.service.memory import Hold
-from gnomon.shadow import FetchStats, IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
+from gnomon.shadow import IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
 from gnomon.shadow.fetch import Bounds, Query
 from gnomon.shadow.lookup import Wanted
@@ -49,7 +49,7 @@ class Question:
         self.table_version = None if self.view.snapshot.table is None else self.view.snapshot.table.version
         if self.table_version is not None:
             costs.note_version(self.table_version)
-        self.stats = FetchStats()
+        self.stats = costs.new_stats()
         self.may_move = may_move and options.snapshot is None
         self.columns = self._columns(options.columns)
         self.where = self._where(options.where)

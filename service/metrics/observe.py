@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from itertools import chain
 from typing import Any, Protocol
 
 from starlette.routing import BaseRoute
@@ -13,7 +14,7 @@ from gnomon.service.api import Service
 from gnomon.service.logs import AccessLog, Entry
 from gnomon.service.metrics.counters import OTHER
 from gnomon.service.metrics.exposition import Metrics
-from gnomon.service.tracing import KeylessSpans, trace_ids
+from gnomon.service.tracing import KeylessSpans, add_steps, recording_span, trace_ids
 
 HEADER = b"x-request-id"
 TABLE_VERSION = b"x-table-version"  # of the lake table that an answer is of
@@ -34,6 +35,7 @@ class WatchedApp:
     """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
     has it as `scope["state"]["request_id"]`.
 
+    A span that is recorded gets a child for each step of the request.
     Spans in `scope["state"]["spans"]` get the path of the route in place of the path of the request. The layer sets
     `root_path` from the settings, where no server and no mount has set it. The first request starts `following` where
     the lifespan did not run: mounts and some servers do not run it."""
@@ -56,7 +58,8 @@ class WatchedApp:
             scope = {**scope, "root_path": self._root_path}
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
-        cost = costs.begin(request_id.decode(), trace_ids(scope))
+        span = recording_span()
+        cost = costs.begin(request_id.decode(), trace_ids(scope), timed=span is not None)
         spans: KeylessSpans | None = scope["state"].get("spans")
         if spans is not None:
             spans.hide(scope)
@@ -86,6 +89,8 @@ class WatchedApp:
             index = self._index(scope, route)
             status = status or LEFT
             rejected = scope["state"].get("rejected")
+            if span is not None:
+                add_steps(span, index, chain.from_iterable(cost.steps or ()))
             self._metrics.count((route, scope["method"], status, index), seconds, cost, rejected)
             if self._log is not None:
                 self._log.put(Entry(scope, cost, began, seconds, route, index, status, sent, rejected))

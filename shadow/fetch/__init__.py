@@ -13,7 +13,7 @@
 - `maps_folder`    what fetches learned about pages, kept across restarts
 """
 
-from gnomon.shadow.fetch.costs import FetchReads, FetchStats
+from gnomon.shadow.fetch.costs import FetchReads, FetchStats, TimedStep
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.limits import Bounds
 from gnomon.shadow.fetch.maps_folder import MapsFolder
@@ -41,6 +41,7 @@ __all__ = [
     "MapsFolder",
     "Query",
     "Rows",
+    "TimedStep",
     "answer_table",
     "answers",
     "check_format",

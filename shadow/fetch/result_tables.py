@@ -8,6 +8,7 @@ file that has it. The metadata hold the snapshot, and the number of matches of e
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -30,6 +31,7 @@ def answer_table(
 ) -> pa.Table:
     """The rows of all keys. `schemas(columns)` yields schemas of source files, newest first, until they have each
     column that any file has. UsageError where no type holds all values of a column."""
+    begin = time.perf_counter_ns()
     if fetcher is None:
         keys, table = _of_values(found, columns, rows)
     else:
@@ -40,6 +42,7 @@ def answer_table(
     counts = json.dumps([hits.matches for hits in found.hits])
     metadata = {SNAPSHOT: str(found.view.snapshot.number), COUNTS: counts}
     arrays = [pa.array(keys, pa.int64()), *table.columns]
+    rows.stats.add_fetch(begin)
     return pa.Table.from_arrays(arrays, names=[name, *columns], metadata=metadata)
 
 

@@ -85,7 +85,7 @@ class Rows:
         self._columns = columns
         self._limit = query.limit
         self._bounds = query.bounds
-        self._stats = query.stats
+        self.stats = query.stats
         self._each = query.each
         self._reserve = query.reserve
         self._held = self._bounds.bytes_before  # bytes of the rows that were returned
@@ -184,10 +184,10 @@ class Rows:
         for part in fetcher.parts(
             located,
             self._columns,
-            self._stats.source,
+            self.stats.source,
             share_bytes=None if most is None else SHARE_BYTES,
             each=self._each,
-            trace=self._stats.trace,
+            trace=self.stats.trace,
         ):
             if part.failure is not None:
                 owner = _owners(keys, counts)
@@ -244,7 +244,7 @@ def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query
                 fetcher.fill(filled, part, columns)
             for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
                 made[key] = filled[first:end]
-    stats.fetch_us += (time.perf_counter_ns() - begin) // 1000
+    stats.add_fetch(begin)
     traced = stats.trace is not None and fetcher is not None
     return [
         failure

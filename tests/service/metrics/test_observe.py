@@ -47,7 +47,7 @@ def test_the_problem_the_answer_and_the_log_say_the_same_id(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr("gnomon.service.api.query.FetchStats", broken)
+    monkeypatch.setattr("gnomon.service.costs.FetchStats", broken)
     with caplog.at_level(logging.ERROR):
         answer = ask(own, "/rows/secret-key", X_Request_Id="mine")
     assert (answer.status_code, answer.headers["x-request-id"], answer.json()["request_id"]) == (500, "mine", "mine")
