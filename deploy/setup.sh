@@ -5,6 +5,7 @@
 #   deploy/setup.sh --browser     The same for Chromium, in which the tests of the page run.
 #   deploy/setup.sh --stores      The same for npm and Go, with which the tests install servers of S3, Google's and Azure's stores.
 #   deploy/setup.sh --nginx       The same for nginx, behind which the tests ask the service.
+#   deploy/setup.sh --prometheus  The same for Prometheus, in which the tests try the alerts and the dashboard.
 #   deploy/setup.sh --compiler    The same for a C compiler and Python's headers. Gnomon works without them, slower.
 #   deploy/setup.sh --java-home   Print the JAVA_HOME for Spark; nothing if `java` on the PATH is new enough.
 #
@@ -137,6 +138,13 @@ check_nginx() {
     command -v nginx >/dev/null || fail "The service is tested behind nginx, found none: install the Debian package nginx."
 }
 
+check_prometheus() {
+    local why="The alerts are tested in Prometheus, found none"
+    if [[ -n $(command -v prometheus) && -n $(command -v promtool) ]]; then return; fi
+    if may_install; then install "$why" prometheus; fi
+    [[ -n $(command -v prometheus) && -n $(command -v promtool) ]] || fail "$why: install the Debian package prometheus."
+}
+
 check_compiler() {
     local headers
     if ! command -v gcc >/dev/null && ! command -v cc >/dev/null && may_install; then
@@ -158,6 +166,7 @@ case ${1:-} in
     --browser) check_browser ;;
     --stores) check_stores ;;
     --nginx) check_nginx ;;
+    --prometheus) check_prometheus ;;
     --java-home)
         find_java
         echo "$java_home"

@@ -277,5 +277,21 @@ def test_root_gets_nginx_installed_and_others_are_told_in_one_line(machine: Mach
     assert "installing nginx-light" in line
 
 
+def test_root_gets_prometheus_installed_and_others_are_told_in_one_line(machine: Machine) -> None:
+    refused = machine.run("--prometheus")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Debian package prometheus" in refused.stderr
+    makes = f"""for name in prometheus promtool; do echo '#!/bin/sh' > $name; {CHMOD} +x $name; done"""
+    machine.root_with_apt(f'cd "{machine.root}/bin"; {makes}')
+    done = machine.run("--prometheus")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert "installing prometheus" in line
+    machine.log.unlink()
+    again = machine.run("--prometheus")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert not machine.log.exists()
+
+
 def test_an_unknown_option_is_refused(machine: Machine) -> None:
     assert machine.run("--help-me").returncode == 1
