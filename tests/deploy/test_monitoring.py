@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from gnomon.service.access import new_token
-from gnomon.service.settings.table import Settings
+from gnomon.shadow.metadata import json_files
 from tests.deploy.deployed import DEPLOY, ROOT
 from tests.service.lake import Client, crawl_table, make_crawl
 from tests.service.live import live
@@ -201,6 +201,11 @@ def broken(alert: str, folder: Path) -> None:
             index.rename(folder / "gone")
         case "GnomonSnapshotRefused":
             (index / "_shadow" / "snapshots" / f"{2:020}.json").write_text("{")
+        case "GnomonSnapshotOld":
+            [snapshot] = (index / "_shadow" / "snapshots").glob("*.json")
+            content = json.loads(snapshot.read_text())
+            del content[json_files.CHECKSUM]
+            snapshot.write_bytes(json_files.encode(content | {"committed_at": "2026-01-01T00:00:00+00:00"}))
         case "GnomonSourceNotCovered":
             write_source(lake, {"dt=2026-01-03/p.parquet": crawl_table(["new"])})
         case "GnomonSourceChanged":
@@ -210,7 +215,9 @@ def broken(alert: str, folder: Path) -> None:
                 file.write("no hash\n")
 
 
+AT_START = ("GnomonSnapshotOld",)
 BROKEN = (
+    *AT_START,
     "GnomonErrors",
     "GnomonStorageUnreachable",
     "GnomonSnapshotRefused",
@@ -270,8 +277,11 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
                 variables = {f"GNOMON_{one.upper()}": str(getattr(settings, one)) for one in names}
                 services[name] = stack.enter_context(served(settings.indexes[0], variables))
             else:
-                services[name] = stack.enter_context(live(Settings(**settings.model_dump()))).port
-                broken(name, folder / name)
+                if name in AT_START:
+                    broken(name, folder / name)
+                services[name] = stack.enter_context(live(settings)).port
+                if name not in AT_START:
+                    broken(name, folder / name)
         port, config = free_port(), configuration(folder, services, token)
         command = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
         found = Monitored(port, services, token)

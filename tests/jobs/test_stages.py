@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gnomon.jobs import Stages, job_span
+from gnomon.jobs import Stages, job_span, stages
 from gnomon.jobs.build import build
 from tests.shadow.make_index import write_source
 
@@ -36,13 +36,13 @@ def parent_of(span: ReadableSpan, spans: InMemorySpanExporter) -> str | None:
 
 
 def test_stages_are_children_of_their_job_with_their_counts(spans: InMemorySpanExporter) -> None:
-    stages = Stages()
+    run = Stages()
     with job_span("build", "s3://bucket/indexes/crawl/") as job:
-        with stages.stage("describe", 2, "files"):
+        with run.stage("describe", 2, "files"):
             pass
-        with stages.stage("write", 2, "files", rows=7), job_span("build", "/other"):
+        with run.stage("write", 2, "files", rows=7), job_span("build", "/other"):
             pass
-        with stages.stage("write", 2, "files", rows=7, is_about=True):
+        with run.stage("write", 2, "files", rows=7, is_about=True):
             pass
         job.tell(snapshot=3)
     found = spans.get_finished_spans()
@@ -53,6 +53,16 @@ def test_stages_are_children_of_their_job_with_their_counts(spans: InMemorySpanE
         ("write", "gnomon build", {"gnomon.files": 2}),
         ("gnomon build", None, {"gnomon.index": "crawl", "gnomon.snapshot": 3}),
     ]
+
+
+def test_a_stage_that_comes_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.5, 10.0, 12.0])
+    monkeypatch.setattr(stages.time, "perf_counter", lambda: next(times))
+    found = Stages()
+    for _ in range(2):
+        with found.stage("page maps"):
+            pass
+    assert found.seconds == {"page maps": 3.5}
 
 
 def test_an_error_is_its_class_alone(spans: InMemorySpanExporter) -> None:

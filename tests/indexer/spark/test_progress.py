@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from gnomon.indexer import append_new, build
 from gnomon.indexer.spark import progress
 from gnomon.indexer.spark.progress import watched
-from gnomon.jobs import Stages, Step
+from gnomon.jobs import Step
 from gnomon.shadow.errors import DamagedSource
 
 pytestmark = pytest.mark.spark
@@ -95,16 +95,6 @@ def test_an_interrupt_ends_the_thread(spark: SparkSession) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert no_thread_is_left()
-
-
-def test_a_stage_that_comes_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 1.5, 10.0, 12.0])
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(times))
-    stages = Stages()
-    for _ in range(2):
-        with stages.stage("page maps"):
-            pass
-    assert stages.seconds == {"page maps": 3.5}
 
 
 def test_an_append_tells_its_stages(spark: SparkSession, tmp_path: Path) -> None:
