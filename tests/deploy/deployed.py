@@ -1,6 +1,8 @@
 """The files of deploy/, as tests of several of them need them."""
 
 import importlib
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -31,9 +33,34 @@ def manifests() -> dict[str, dict[str, Any]]:
 def _manifests() -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(KUBERNETES.iterdir()):
-        for one in yaml.safe_load_all(path.read_text()):
-            found[f"{one['kind']}/{one['metadata']['name']}"] = one
+        if path.name != "kustomization.yaml":
+            found.update(objects_of(path.read_text()))
     return found
+
+
+def objects_of(text: str) -> dict[str, dict[str, Any]]:
+    """The objects of a text of YAML, by kind and name."""
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(text)}
+
+
+def kustomize() -> list[str] | None:
+    """The command that renders a folder; None where there is no program for it."""
+    if program := shutil.which("kustomize"):
+        return [program, "build"]
+    if program := shutil.which("kubectl"):
+        told = subprocess.run(
+            [program, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False
+        )
+        if "kustomizeVersion" in told.stdout:  # of 1.24 and later: earlier ones have a version that is too old
+            return [program, "kustomize"]
+    return None
+
+
+def rendered(command: Sequence[str], folder: Path) -> dict[str, dict[str, Any]]:
+    """The objects of a folder with a kustomization.yaml."""
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return objects_of(done.stdout)
 
 
 def compose() -> dict[str, Any]:

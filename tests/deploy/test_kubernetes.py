@@ -5,7 +5,20 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tests.deploy.deployed import GIB, KUBERNETES, MIB, containers, manifests, memory_of, pod_spec, settings_of
+from tests.deploy.deployed import (
+    DEPLOY,
+    GIB,
+    KUBERNETES,
+    MIB,
+    containers,
+    kustomize,
+    manifests,
+    memory_of,
+    parse_command,
+    pod_spec,
+    rendered,
+    settings_of,
+)
 
 VERSIONS = ("1.30", "1.37")  # the first that has all that is asked for, and the newest with a schema
 PODS = [name for name in manifests() if name.startswith(("Deployment/", "CronJob/"))]
@@ -117,3 +130,36 @@ def test_a_store_that_is_down_kills_no_pod() -> None:
     (container,) = pod_spec(deployment())["containers"]
     paths = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
+@pytest.fixture(scope="module")
+def program() -> list[str]:
+    return kustomize() or pytest.skip("neither kustomize nor a kubectl with it (1.24 or later) on the PATH")
+
+
+@pytest.mark.process
+def test_the_base_is_the_objects_of_the_folder_but_the_examples(program: list[str]) -> None:
+    examples = {name: one for name, one in manifests().items() if name.startswith("Secret/")}
+    assert rendered(program, KUBERNETES) == {name: one for name, one in manifests().items() if name not in examples}
+
+
+@pytest.mark.process
+def test_the_example_of_a_change_is_one_of_that_version_and_changes_what_it_says(program: list[str]) -> None:
+    objects = rendered(program, DEPLOY / "kubernetes-example")
+    for one in objects.values():
+        assert one["metadata"]["namespace"] == "lake"
+        for version in VERSIONS:
+            kubernetes_validate.validate(one, version, strict=True)
+    base = {name for name in manifests() if not name.startswith("Secret/")}
+    assert set(objects) == base | {"Secret/gnomon-tokens", "Ingress/gnomon"}
+    assert objects["Deployment/gnomon"]["spec"]["replicas"] == 3
+    settings = settings_of(objects["ConfigMap/gnomon"]["data"]["gnomon.toml"])
+    (container,) = containers(objects["Deployment/gnomon"])
+    assert memory_of(settings) < bytes_of(container["resources"]["limits"]["memory"])
+    index = settings.indexes[0].partition("=")[2]
+    for name in PODS:
+        for one in containers(objects[name]):
+            assert one["image"].startswith("images.example.org/gnomon-")
+            if name.startswith("CronJob/"):
+                assert index in one["args"]
+                parse_command(one["args"])
