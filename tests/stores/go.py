@@ -16,7 +16,7 @@ NEWER = "golang.org/toolchain@v0.0.1-go1.26.0.linux-amd64"
 
 def go_program(module: str, version: str) -> Path | None:
     """The program of a module, built at the first call of all; None where it cannot be built."""
-    name = module.rpartition("/")[2]
+    name = re.sub(r"/v\d+$", "", module).rpartition("/")[2]  # Go names the program without its major version
     with locked(f"{name}-{version}") as folder:
         program = folder / name
         if not program.exists():
