@@ -4,11 +4,9 @@ Wide rows have a text of 2 KB; narrow ones have none. 1 % of the rows are delete
 vectors of both formats, otherwise by deltalake and pyiceberg, which write files again. Peers run one after the other,
 with the same keys, in this process but for Spark. The tables of figures go to standard output."""
 
-import json
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +26,7 @@ from pyiceberg.expressions import In
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
+from bench.measured import measured
 from bench.page import about, digits, row
 from gnomon.jobs.build import BuildRequest
 from gnomon.jobs.build.job import build_index
@@ -38,15 +37,6 @@ from tests.golden.tables.session import CATALOG, SparkBeside, spark_beside
 SEED = 23
 LIBRARIES = ["gnomon-index", "deltalake", "pyiceberg", "duckdb", "polars", "pyarrow", "pyspark"]
 PIECE = 500_000  # rows that are written at a time
-# Runs a command, and prints its seconds, CPU seconds and peak MB of memory. It is a process of its own, since the peak
-# of a process is at least that of the one that started it.
-MEASURE = """
-import json, os, subprocess, sys, time
-begin = time.perf_counter()
-_, status, used = os.wait4(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid, 0)
-print(json.dumps([time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024]))
-sys.exit(status != 0)
-"""
 Ask = Callable[[Sequence[int]], int]  # keys -> how many rows have them
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -264,9 +254,8 @@ def many_files(folder: Path, count: int) -> None:
 
         def build(what: str, place: Path = place, index: str = index, kind: str = kind) -> None:
             source = f"delta:{place.absolute()}" if kind == "delta" else source_of(catalog_of(place))
-            command = [sys.executable, "-m", "gnomon", "build", source, index, "--key", "id", "--no-spark"]
-            printed = subprocess.run([sys.executable, "-c", MEASURE, *command], stdout=subprocess.PIPE, check=True)
-            seconds, cpu, peak = json.loads(printed.stdout)
+            command = [sys.executable, "-m", "gnomon", "build", source, index, "--key", "id", "--engine=local"]
+            seconds, cpu, peak = measured(command)
             print(row([f"{kind}: {what}", digits(seconds), digits(cpu), str(peak)]), flush=True)
 
         build("the first build")

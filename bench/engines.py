@@ -1,0 +1,99 @@
+"""Builds, loads and appends by Spark and in one process, side by side: `python -m bench.engines`.
+
+Both engines work on equal copies of the demo's crawl. Each figure is of a whole command in a process of its own, its
+start and Spark's included; a Spark of one machine runs in the same command. After the builds the index files are
+compared byte for byte, and after the appends the rows."""
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow.parquet as pq
+import typer
+
+from bench.measured import Cost, measured
+from bench.page import about, digits, head, row
+from gnomon.commands.crawl import page_url, write_crawl, write_increment
+from gnomon.commands.spark import spark_session
+from gnomon.shadow import open_index
+
+ENGINES = ("local", "spark")
+LIBRARIES = ["gnomon-index", "pyspark", "pyarrow"]
+
+
+def prepare(folder: Path, pages: int, spark_conf: Sequence[str] = ()) -> None:
+    """Write the crawl, a batch of a tenth as many rows, and 1,000 keys."""
+    if (folder / "keys.csv").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with spark_session(None, spark_conf) as spark:
+        write_crawl(spark, str(folder / "crawl"), pages)
+        write_increment(spark, str(folder / "batch"), crawl_pages=pages, rows=pages // 10)
+    keys = [page_url(i * (pages // 1000)) for i in range(1000)]
+    (folder / "keys.csv").write_text("\n".join(["url", *(f'"{key}"' for key in keys)]) + "\n")
+
+
+def run(*words: str) -> Cost:
+    """The cost of a command of Gnomon."""
+    return measured([sys.executable, "-m", "gnomon", *words])
+
+
+def of_engine(folder: Path, engine: str) -> dict[str, Cost]:
+    """The cost of each command with an engine, on a copy of the crawl."""
+    place = folder / engine
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(folder / "crawl", place / "source", copy_function=shutil.copy2)
+    source, index, by = str(place / "source"), str(place / "index"), f"--engine={engine}"
+    costs = {"build": run("build", source, index, "--key", "url", by)}
+    (place / "files.json").write_text(json.dumps(digests(Path(index))))
+    costs["load of 1,000 keys"] = run("load", index, str(folder / "keys.csv"), str(place / "loaded"), by)
+    costs["dedup"] = run("dedup", index, str(folder / "batch"), "--batch-id", "batch", by)
+    return costs
+
+
+def digests(index: Path) -> list[str]:
+    """The digests of the index files and Bloom filters. Their names hold the name of a segment, which is random."""
+    files = [*index.rglob("*.btree.avro"), *(index / "_shadow/filters").rglob("*")]
+    return sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file())
+
+
+def compared(folder: Path) -> str:
+    """What both engines made, compared."""
+    files = [json.loads((folder / engine / "files.json").read_text()) for engine in ENGINES]
+    loaded = [pq.read_table(folder / engine / "loaded").sort_by("url") for engine in ENGINES]
+    rows = [open_index(folder / engine / "index").view.snapshot.rows for engine in ENGINES]
+    same = files[0] == files[1], loaded[0].equals(loaded[1].cast(loaded[0].schema)), rows[0] == rows[1]
+    verdict = "equal" if all(same) else f"NOT EQUAL {same}"
+    what = f"{len(files[0])} index files and filters, {loaded[0].num_rows:,} loaded rows"
+    return f"{what}, {rows[0]:,} rows after the append: {verdict}"
+
+
+def table(pages: int, costs: dict[str, dict[str, Cost]]) -> str:
+    """The figures as Markdown."""
+    figures = [f"{engine}: {what}" for engine in ENGINES for what in ("s", "CPU s", "peak MB")]
+    lines = head([f"{pages:,} pages", *figures])
+    for command in costs[ENGINES[0]]:
+        found = [costs[engine][command] for engine in ENGINES]
+        lines.append(row([command, *(text for one in found for text in (digits(one[0]), digits(one[1]), str(one[2])))]))
+    return "\n".join(lines)
+
+
+def main(
+    pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
+    folder: Annotated[str, typer.Option(help="Folder of the crawl and the copies.")] = ".bench/engines",
+) -> None:
+    """Run both engines, and print the table."""
+    root = Path(folder) / str(pages)
+    prepare(root, pages)
+    print(about(f"python -m bench.engines --pages {pages}", LIBRARIES))
+    print(table(pages, {engine: of_engine(root, engine) for engine in ENGINES}))
+    print(f"\n{compared(root)}.")
+
+
+if __name__ == "__main__":
+    typer.run(main)
