@@ -119,7 +119,7 @@ def _fits(found: pa.DataType, kind: Any, in_utc: bool, engine: EngineTypes) -> b
         exact, own = engine.exact(kind), engine.own(found)
     except NoType:
         return False
-    if types.is_timestamp(found) and types.is_timestamp(exact) and not found.tz and in_utc:
+    if found == exact or (types.is_timestamp(found) and types.is_timestamp(exact) and not found.tz and in_utc):
         return True
     return can_hold(found, exact, SAFE_CAST) and (own == kind or can_hold(found, exact, WIDENED))
 

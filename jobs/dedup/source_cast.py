@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.errors import check_memory
 from gnomon.btree.errors import KeyTypeError
 from gnomon.jobs.load import KEY_PREFIX, source_columns
 from gnomon.shadow import Index, UsageError
@@ -48,11 +49,24 @@ class SourceCast:
 
     def _cast(self, array: pa.Array, name: str) -> pa.Array:
         if name not in self.partitions:
-            return array.cast(self.columns.field(name).type)
+            return self._in_type(array, name)
         text = array.cast(pa.string())
         if name not in self.declared:
             return no_null_text(text)
         return _declared_text(text, name, self.declared[name])
+
+    def _in_type(self, array: pa.Array, name: str) -> pa.Array:
+        kind = self.columns.field(name).type
+        if array.type == kind:
+            return array
+        if types.is_null(kind) and array.null_count < len(array):
+            why = "it has values, and in the files of the source only nulls, without a type"
+            raise UsageError(f"batch: column {name}: {why}; nothing was appended")
+        try:
+            return pa.nulls(len(array)) if types.is_null(kind) else array.cast(kind)
+        except pa.ArrowException as error:
+            check_memory(error)
+            raise UsageError(f"batch: column {name}: {error}; nothing was appended", expected=str(kind)) from None
 
 
 def cast_to(index: Index, batch: pa.Schema) -> SourceCast:
@@ -108,10 +122,12 @@ def _refuse(batch: pa.Schema, problems: list[str]) -> None:
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast to another type keeps each value."""
-    if found == wanted or types.is_null(found):
+    if found == wanted or types.is_null(found) or (types.is_null(wanted) and types.is_string(found)):
         return True
     if types.is_signed_integer(found) and types.is_signed_integer(wanted):
         return bool(found.bit_width < wanted.bit_width)
+    if types.is_timestamp(found) and types.is_timestamp(wanted):  # the cast refuses digits that would be lost
+        return bool(found.tz) == bool(wanted.tz)
     if types.is_decimal(found) and types.is_decimal(wanted):
         return bool(found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale)
     return bool(types.is_float32(found) and types.is_float64(wanted))

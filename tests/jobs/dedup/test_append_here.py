@@ -262,3 +262,43 @@ def test_an_append_to_a_delta_table_is_a_commit_of_it(tmp_path: Path) -> None:
     text = rows(70, 71).append_column("n", pa.array(["x"]))
     with pytest.raises(UsageError, match="batch: partition column n: expected int, found 'x'"):
         append_new(None, tmp_path / "index", text, "c")
+
+
+OF_EACH_TYPE = {
+    "u64": pa.array([1, None], pa.uint64()),
+    "half": pa.array([1.5, None], pa.float16()),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(range(16)), None], pa.binary(16))),
+    "fixed": pa.array([b"ab", None], pa.binary(2)),
+    "time": pa.array([1, None], pa.int64()).cast(pa.time64("ns")),
+    "nanos": pa.array([1, None], pa.timestamp("ns")),
+    "decimal": pa.array([1, None], pa.decimal256(50, 0)),
+    "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+    "record": pa.array([{"x": [{"y": "z"}]}, None]),
+    "nothing": pa.nulls(2),
+}
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_values_of_types_that_spark_lacks_are_appended_as_they_are(tmp_path: Path, from_file: bool) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], **OF_EACH_TYPE}), tmp_path / "source/a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["id"])
+    table = pa.table({"id": [2, 3], **{name: array.take(pa.array([1, 0])) for name, array in OF_EACH_TYPE.items()}})
+    pq.write_table(table, tmp_path / "batch.parquet")
+    batch = read_batch(None, tmp_path / "batch.parquet", open_index(tmp_path / "index")) if from_file else table
+    assert append_new(None, tmp_path / "index", batch, "b").appended == 1
+    assert append_new(None, tmp_path / "index", batch, "b").known_batch
+    first, second = (
+        open_index(tmp_path / "index").table_many([key]).drop_columns(["id", "key_number"]) for key in (1, 3)
+    )
+    assert second.equals(first)
+
+
+def test_digits_that_the_source_cannot_hold_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("us"))}), tmp_path / "source/a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["id"])
+    fits, lost = (pa.table({"id": [n], "at": pa.array([n], pa.timestamp("ns"))}) for n in (2000, 2001))
+    assert append_new(None, tmp_path / "index", fits, "fits").appended == 1
+    with pytest.raises(UsageError, match=r"batch: column at: .*; nothing was appended; expected timestamp\[us\]"):
+        append_new(None, tmp_path / "index", lost, "lost")
