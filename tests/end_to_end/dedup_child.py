@@ -1,4 +1,5 @@
-"""A process with one Spark session. It runs the commands of JSON lines, and stops at a step to be killed there.
+"""A process with one Spark session, or with none (`--local`). It runs the commands of JSON lines, and stops at a step
+to be killed there.
 
 It answers in JSON lines, too: the stages as they begin, the step at which it stopped, the result of a command. With
 `--attach` its session lives in the JVM of another program, and Spark jobs survive a kill.
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -60,7 +63,7 @@ TABLE_STEPS = {"before the table's commit", "after the table's commit"}  # of De
 class Child:
     """Runs commands, and writes to `answers`."""
 
-    def __init__(self, spark: SparkSession, answers: int) -> None:
+    def __init__(self, spark: SparkSession | None, answers: int) -> None:
         self.spark, self.answers = spark, answers
         self.stage, self.place, self.left = "", Place("", ""), 0
         for call in {place.call for name, place in STEPS.items() if name not in TABLE_STEPS}:
@@ -88,6 +91,12 @@ class Child:
         self, index: str, batch: str, batch_id: str, null_keys: str, columns: dict[str, str | None] | None = None
     ) -> dict[str, object]:
         """`columns` are those of the appended rows, each with the batch's column, or None for nulls."""
+        if self.spark is None:
+            table = pq.read_table(batch)
+            if columns is not None:
+                nulls = pa.nulls(table.num_rows, pa.string())
+                table = pa.table({name: nulls if of is None else table[of] for name, of in columns.items()})
+            return append_new(None, index, table, batch_id, progress=self._progress, null_keys=null_keys).to_json()
         rows = self.spark.read.parquet(batch)
         if columns is not None:
             taken = [F.col(of) if of is not None else F.lit(None).cast("string") for of in columns.values()]
@@ -106,6 +115,7 @@ class Child:
 
     def stream(self, files: str, schema: str, checkpoint: str, index: str) -> list[object]:
         """Append the new files, one per micro-batch."""
+        assert self.spark is not None
         results: list[object] = []
         rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
         append = append_batches(index, on_result=lambda result: results.append(result.to_json()))
@@ -155,7 +165,9 @@ def attached() -> SparkSession:
 def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # the output of others is not an answer
-    spark = attached() if "--attach" in sys.argv else local_session("local[2]", CONF)
+    spark = None
+    if "--local" not in sys.argv:
+        spark = attached() if "--attach" in sys.argv else local_session("local[2]", CONF)
     child = Child(spark, answers)
     child.say(done="started")
     for line in sys.stdin:

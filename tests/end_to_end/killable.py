@@ -1,4 +1,4 @@
-"""Processes with a Spark session (`dedup_child`) that get commands, and are killed during them."""
+"""Processes with a Spark session, or without (`dedup_child`), that get commands, and are killed during them."""
 
 import enum
 import json
@@ -52,9 +52,9 @@ class Answer(NamedTuple):
 class Killable:
     """A child process, which starts with its first command, and again after each kill."""
 
-    def __init__(self, folder: Path, name: str, jvm: SparkSession | None = None) -> None:
-        """With `jvm`, the child's session lives in the JVM of that session."""
-        self.log, self.jvm = folder / f"{name}.log", jvm
+    def __init__(self, folder: Path, name: str, jvm: SparkSession | None = None, is_local: bool = False) -> None:
+        """With `jvm`, the child's session lives in the JVM of that session. A child that `is_local` has no Spark."""
+        self.log, self.jvm, self.is_local = folder / f"{name}.log", jvm, is_local
         self.how = How.ORPHANED if jvm else How.ALL
         self.starts, self._is_ready = 0, False
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,6 +66,8 @@ class Killable:
         if self._process is not None:
             return
         words, environment = [sys.executable, "-m", "tests.end_to_end.dedup_child"], dict(os.environ)
+        if self.is_local:
+            words.append("--local")
         if self.jvm is not None:
             words.append("--attach")
             parameters = self.jvm.sparkContext._gateway.gateway_parameters

@@ -58,6 +58,30 @@ def test_a_morning_of_deliveries_to_a_table_that_others_change(
     assert figures.changes.total() >= 3
 
 
+def test_a_morning_of_deliveries_by_spark_and_without_it(spark: SparkSession, tmp_path: Path, tell: Tell) -> None:
+    """Each program finishes the appends that the other began."""
+    replay = Replay(
+        Folder(tmp_path / "source"), tmp_path, 11, deliveries=8, rows_each=60, kills=3, null_keys="keep", tell=tell
+    )
+    figures = replayed(replay, [Killable(tmp_path, "one", is_local=True), Killable(tmp_path, "two", spark)])
+    tell(figures.report())
+    assert (figures.duplicates_let_in, figures.rows_lost, figures.faults) == (0, 0, [])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("null_keys", ["dedup", "keep"])
+def test_a_week_of_deliveries_without_spark(tmp_path: Path, null_keys: str, tell: Tell) -> None:
+    seed, deliveries, kills = (
+        int(os.environ.get(name, default)) for name, default in ((SEED, "3"), (DELIVERIES, "168"), (KILLS, "60"))
+    )
+    target = Folder(tmp_path / "source")
+    replay = Replay(target, tmp_path, seed, deliveries, rows_each=300, kills=kills, null_keys=null_keys, tell=tell)
+    figures = replayed(replay, [Killable(tmp_path, name, is_local=True) for name in ("one", "two", "three")])
+    tell(figures.report())
+    assert (figures.duplicates_let_in, figures.rows_lost, figures.faults) == (0, 0, [])
+    assert figures.kills.total() >= kills
+
+
 def morning(target: Target, spark: SparkSession, folder: Path, tell: Tell) -> Figures:
     seed = int(os.environ.get(SEED, "7"))
     replay = Replay(target, folder, seed, deliveries=8, rows_each=60, kills=3, null_keys="keep", tell=tell)
