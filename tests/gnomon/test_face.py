@@ -76,7 +76,7 @@ def test_importing_gnomon_loads_nothing_of_it() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("name", "missing", "extra"), [("build", "pyspark", "spark"), ("create_app", "fastapi", "service")]
+    ("name", "missing", "extra"), [("filter_new", "pyspark", "spark"), ("create_app", "fastapi", "service")]
 )
 def test_a_name_whose_packages_are_not_installed_says_what_to_install(name: str, missing: str, extra: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import gnomon; gnomon.open_index; gnomon.{name}"

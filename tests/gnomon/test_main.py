@@ -63,7 +63,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
-    [("dedup", "pyspark", "spark"), ("serve", "fastapi", "service")],
+    [("demo", "pyspark", "spark"), ("serve", "fastapi", "service")],
 )
 def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
     done = run(command, "--help", missing=(missing,))
@@ -117,6 +117,30 @@ def test_settings_of_spark_with_the_local_engine_are_refused(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert done.stderr.startswith("gnomon: --conf: a setting of Spark, which --engine local does not start")
+
+
+def test_an_append_without_pyspark_runs_in_this_process(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    write_source(tmp_path, {"batch.parquet": pa.table({"id": range(90, 110)})})
+    done = run("dedup", f"{tmp_path}/index", f"{tmp_path}/batch.parquet", missing=WITHOUT_SPARK)
+    assert (done.returncode, "10 of 20 rows appended in 1 file" in done.stdout) == (0, True)
+    assert open_index(tmp_path / "index").fetch(105) == [{"id": 105}]
+    done = run("dedup", f"{tmp_path}/index", f"{tmp_path}/batch.parquet", "--engine=spark", missing=WITHOUT_SPARK)
+    assert done.returncode == 3
+    assert done.stderr.startswith("gnomon: dedup needs the package pyspark, which is not installed")
+
+
+def test_the_face_appends_without_pyspark(tmp_path: Path) -> None:
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"id": range(100)})})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    program = (
+        "import sys; sys.modules['pyspark'] = None; import gnomon, pyarrow as pa; "
+        "print(gnomon.append_new(None, sys.argv[1], pa.table({'id': [5, 600, 700]}), 'b').appended)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "index")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "2\n"
 
 
 def test_the_face_loads_without_pyspark(tmp_path: Path) -> None:
