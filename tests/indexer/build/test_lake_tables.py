@@ -48,7 +48,7 @@ def bring_to(spark: SparkSession | None, version: Version, index: str, key: tupl
     request = BuildRequest(key or version.key, table_version=as_of)
     if build_metadata(plan(lake_source(name, as_of or ""), index, request), request) is not None:
         return False
-    build_index(SparkEngine(spark), name, index, request)
+    build_index(SparkEngine(spark) if spark is not None else LocalEngine(), name, index, request)
     return True
 
 
