@@ -5,12 +5,13 @@ changes."""
 import hashlib
 import io
 import struct
+import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import fastavro
 from fastavro.schema import SchemaParseException
@@ -28,7 +29,7 @@ _UNREADABLE = (  # errors of a read of bytes that are no manifest
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BloomFilterEntry:
     """A Bloom filter: path below the index folder, bytes, and the CRC of its head, which holds the CRCs of its
     pages."""
@@ -38,7 +39,7 @@ class BloomFilterEntry:
     crc32: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IndexFileEntry:
     """An index file: path below the index folder, its bucket, entries, bytes, CRC of the whole file, and its Bloom
     filter, if it has one."""
@@ -52,7 +53,7 @@ class IndexFileEntry:
     filter: BloomFilterEntry | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PageMapsEntry:
     """The page maps of a source file: a block in a file of the index. It has the file's path below the index folder and
     its bytes, and the block's offset, bytes and CRC."""
@@ -64,7 +65,7 @@ class PageMapsEntry:
     crc32: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceFileEntry:
     """A source file in its state when it was indexed. Its fingerprint is size, modification time (nanoseconds) and the
     store's etag (empty where it has none). `digest` is a digest of its own metadata, which a copy keeps. `page_maps`,
@@ -203,11 +204,9 @@ def manifest_path(segment_id: str) -> str:
 
 def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
     """Write the manifest of a segment. Returns the reference that a snapshot needs."""
-    items = [{"index_file": asdict(file), "source_file": None} for file in segment.index_files]
-    items += [{"index_file": None, "source_file": asdict(file)} for file in segment.source_files]
     out = io.BytesIO()
     sync = hashlib.blake2b(segment.id.encode(), digest_size=SYNC_BYTES).digest()  # the same bytes when put again
-    fastavro.writer(out, _SCHEMA, items, codec="deflate", sync_marker=sync)
+    fastavro.writer(out, _SCHEMA, _records(segment), codec="deflate", sync_marker=sync)
     data = out.getvalue()
     path = manifest_path(segment.id)
     try:
@@ -236,32 +235,59 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
             expected=f"{ref.size} bytes with CRC {ref.crc32:08x}",
             found=f"{len(data)} with {zlib.crc32(data):08x}",
         )
+    index_files: list[IndexFileEntry] = []
+    source_files: list[SourceFileEntry] = []
     try:
-        items: list[dict[str, Any]] = list(fastavro.reader(io.BytesIO(data)))
-        return Segment(
-            ref.id,
-            tuple(_index_file(item["index_file"]) for item in items if item["index_file"]),
-            tuple(_source_file(item["source_file"]) for item in items if item["source_file"]),
-            frozenset(ref.dead),
-        )
+        for item in cast(Iterable[dict[str, Any]], fastavro.reader(io.BytesIO(data))):
+            if (record := item["index_file"]) is not None:
+                index_files.append(_index_file(record))
+            elif (record := item["source_file"]) is not None:
+                source_files.append(_source_file(record))
     except _UNREADABLE as error:
         raise DamagedMetadata(
             f"not the manifest of a segment ({error!r})", where, 0, action=Action.BUILD_FULL
         ) from None
+    return Segment(ref.id, tuple(index_files), tuple(source_files), frozenset(ref.dead))
+
+
+def _records(segment: Segment) -> Iterator[dict[str, Any]]:
+    """The records of a manifest, one at a time: a segment may have 100,000 files."""
+    for index_file in segment.index_files:
+        found = index_file.filter
+        yield {"index_file": {**_fields_of(index_file), "filter": found and _fields_of(found)}, "source_file": None}
+    for source_file in segment.source_files:
+        maps = source_file.page_maps
+        yield {"index_file": None, "source_file": {**_fields_of(source_file), "page_maps": maps and _fields_of(maps)}}
+
+
+def _fields_of(entry: Any) -> dict[str, Any]:
+    """The fields of an entry, without those of its members."""
+    return {name: getattr(entry, name) for name in entry.__slots__}
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:
     found = record["filter"]
-    file: IndexFileEntry = _entry(IndexFileEntry, {**record, "filter": found and _entry(BloomFilterEntry, found)})
-    return file
+    return IndexFileEntry(
+        record["path"],
+        sys.intern(record["partition"]),
+        record["bucket"],
+        record["entries"],
+        record["size"],
+        record["crc32"],
+        found and BloomFilterEntry(found["path"], found["size"], found["crc32"]),
+    )
 
 
 def _source_file(record: dict[str, Any]) -> SourceFileEntry:
     found = record.get("page_maps")  # the first versions wrote manifests without this field and ctime_ns
-    record = {"ctime_ns": 0, **record, "page_maps": found and _entry(PageMapsEntry, found)}
-    file: SourceFileEntry = _entry(SourceFileEntry, record)
-    return file
-
-
-def _entry(kind: type[Any], record: dict[str, Any]) -> Any:
-    return kind(**{item.name: record[item.name] for item in fields(kind)})
+    return SourceFileEntry(
+        record["path"],
+        sys.intern(record["partition"]),
+        record["rows"],
+        record["size"],
+        record["mtime_ns"],
+        record["digest"],
+        record["etag"],
+        found and PageMapsEntry(found["path"], found["size"], found["offset"], found["length"], found["crc32"]),
+        record.get("ctime_ns", 0),
+    )

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import weakref
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import fastavro
 import pytest
 
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.metadata import manifests
 from gnomon.shadow.metadata.manifests import (
     BloomFilterEntry,
     IndexFileEntry,
@@ -132,3 +134,29 @@ def test_bytes_that_are_no_list_are_damage_though_their_checksum_is_right(storag
     storage.put_new(manifest_path("s"), [data])
     with pytest.raises(DamagedMetadata, match=r"segments/s\.avro at byte 0: not the manifest of a segment"):
         read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))
+
+
+def test_the_files_of_a_partition_share_its_name_in_memory(storage: Storage) -> None:
+    files = tuple(SourceFileEntry(f"p=1/{i}.parquet", "p=1", 1, 1, 1, "") for i in range(100))
+    read = read_segment(storage, write_segment(storage, Segment("t", INDEX_FILES[:1], files)))
+    partitions = [file.partition for file in read.source_files] + [file.partition for file in read.index_files]
+    assert len(set(map(id, partitions))) == 1
+
+
+def test_writing_a_manifest_holds_one_record_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, most = weakref.WeakSet[Any](), 0
+
+    class Record(dict[str, Any]):
+        def __init__(self, *args: Any) -> None:
+            nonlocal most
+            super().__init__(*args)
+            alive.add(self)
+            most = max(most, len(alive))
+
+        __hash__ = object.__hash__  # type: ignore[assignment]
+
+    records_of = manifests._records
+    monkeypatch.setattr(manifests, "_records", lambda segment: map(Record, records_of(segment)))
+    files = tuple(SourceFileEntry(f"{i}.parquet", "", 1, 1, 1, "") for i in range(100))
+    write_segment(storage, Segment("t", (), files))
+    assert 0 < most < 5
