@@ -9,6 +9,7 @@
 - `sampling`    CPU time by Python function
 - `load`        rows of many keys with Spark, compared with its joins: the workloads, the command
 - `dedup`       the new rows of a batch found and appended, compared with Spark's anti join: the workloads, the command
+- `growth`      builds and look-ups with more files, partitions and rows: the command
 - `page`        figures as Markdown, and their place in docs/benchmarks.md
 
 Parts of `fetch`:
