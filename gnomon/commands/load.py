@@ -28,6 +28,7 @@ from gnomon.shadow.storage import storage_at
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 KEYS = "Parquet, CSV with a header, or JSON lines with the key columns"
+EXPECTED = "the keys as Parquet, CSV or JSON lines"
 FETCH, ROWS = "fetch", "rows"
 Engine = Annotated[
     EngineName,
@@ -86,10 +87,10 @@ def load(
 def _path_here(path: str) -> str:
     """The path of a local path or file URL. SourceNotFound unless it exists."""
     if not path:
-        raise SourceNotFound("no such file", "(empty)", expected=KEYS)
+        raise SourceNotFound("no such file", "(empty)", expected=EXPECTED)
     plain = storage_at(path).root
     if not is_on_disk(plain) or not Path(plain).exists():
-        raise SourceNotFound("no such file on this machine", path, expected=KEYS)
+        raise SourceNotFound("no such file on this machine", path, expected=EXPECTED)
     return plain
 
 

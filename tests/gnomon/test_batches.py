@@ -49,7 +49,7 @@ def test_a_batch_of_text_is_loaded_into_a_source_of_parquet_and_a_copy_of_it_is_
 def test_a_batch_that_is_not_there_is_refused_before_spark_starts(
     tmp_path: Path, index: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.commands.dedup.spark_session", None)
+    monkeypatch.setattr("gnomon.commands.spark.spark_session", None)
     (tmp_path / "none").mkdir()
     for place, says in (("nowhere", "nowhere: no such file or folder; expected a batch"), ("none", "no data files")):
         code, out, err = dedup(capsys, index, tmp_path / place)
@@ -112,7 +112,7 @@ def test_what_cannot_be_is_said_before_spark_starts(
     code: int,
     says: str,
 ) -> None:
-    monkeypatch.setattr("gnomon.commands.dedup.spark_session", None)
+    monkeypatch.setattr("gnomon.commands.spark.spark_session", None)
     (tmp_path / "a.csv").write_text("id\n1\n")
     found, _, err = dedup(capsys, tmp_path / "nowhere", tmp_path / "a.csv", *more)
     assert (found, says in err) == (code, True), err
