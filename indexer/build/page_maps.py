@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
                 blocks = [exported_maps(source, task.spec, task.files[file]) for file in task.shares[number]]
                 placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
                 done = [
-                    {"file": file, **vars(entry), "values": maps_have_values(task.spec.format, block)}
+                    {"file": file, **asdict(entry), "values": maps_have_values(task.spec.format, block)}
                     for file, entry, block in zip(task.shares[number], placed, blocks, strict=True)
                 ]
                 yield pa.RecordBatch.from_pylist(done, RESULT)

@@ -29,7 +29,7 @@ _UNREADABLE = (  # errors of a read of bytes that are no manifest
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BloomFilterEntry:
     """A Bloom filter: path below the index folder, bytes, and the CRC of its head, which holds the CRCs of its
     pages."""
@@ -39,7 +39,7 @@ class BloomFilterEntry:
     crc32: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IndexFileEntry:
     """An index file: path below the index folder, its bucket, entries, bytes, CRC of the whole file, and its Bloom
     filter, if it has one."""
@@ -53,7 +53,7 @@ class IndexFileEntry:
     filter: BloomFilterEntry | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PageMapsEntry:
     """The page maps of a source file: a block in a file of the index. It has the file's path below the index folder and
     its bytes, and the block's offset, bytes and CRC."""
@@ -65,7 +65,7 @@ class PageMapsEntry:
     crc32: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceFileEntry:
     """A source file in its state when it was indexed. Its fingerprint is size, modification time (nanoseconds) and the
     store's etag (empty where it has none). `digest` is a digest of its own metadata, which a copy keeps. `page_maps`,
@@ -250,6 +250,13 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
     return Segment(ref.id, tuple(index_files), tuple(source_files), frozenset(ref.dead))
 
 
+# The fields of each kind of entry: `dataclasses.fields` takes longer than the rest of the work on an entry.
+_NAMES = {
+    kind: tuple(one.name for one in fields(kind))
+    for kind in (BloomFilterEntry, IndexFileEntry, PageMapsEntry, SourceFileEntry)
+}
+
+
 def _records(segment: Segment) -> Iterator[dict[str, Any]]:
     """The records of a manifest, one at a time: a segment may have 100,000 files."""
     for index_file in segment.index_files:
@@ -262,7 +269,7 @@ def _records(segment: Segment) -> Iterator[dict[str, Any]]:
 
 def _fields_of(entry: Any) -> dict[str, Any]:
     """The fields of an entry, without those of its members."""
-    return {name: getattr(entry, name) for name in entry.__slots__}
+    return {name: getattr(entry, name) for name in _NAMES[type(entry)]}
 
 
 def _index_file(record: dict[str, Any]) -> IndexFileEntry:
