@@ -20,7 +20,7 @@ from gnomon.base.errors import GnomonError
 
 pytestmark = pytest.mark.process
 
-ROOMS = ("base", "btree", "sources", "shadow", "indexer", "service", "commands")
+ROOMS = ("base", "btree", "sources", "shadow", "jobs", "indexer", "service", "commands")
 # One module raises them for another, which turns them into an error with fields: they never reach a caller.
 PRIVATE = {
     "BatchTooLarge",
@@ -36,6 +36,7 @@ PRIVATE = {
     "NeedsMemory",
     "NeedsPyarrow",
     "NoSparkType",
+    "NoType",
     "OrcError",
     "OverlongVarint",
     "RangeRefused",

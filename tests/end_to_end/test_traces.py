@@ -143,6 +143,13 @@ REQUESTS = {
     "a partition": ("GET", f"/rows/third?_where=dt={PARTITION}", None, 200, [STEPS]),
     "nothing of an index": ("GET", "/healthz", None, 200, [[]]),
 }
+
+
+def asked_once(names: list[str], expected: list[list[str]]) -> bool:
+    """Whether steps are as expected, or begin with an attempt that was given up since a read would have waited."""
+    return any(names in [steps[:given_up] + steps for given_up in range(len(steps) or 1)] for steps in expected)
+
+
 OF_FASTAPI = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "fastapi"}  # as the extra `otel` installs it
 OF_INSTRUMENTATION: dict[str, str] = {}
 
@@ -163,7 +170,7 @@ def test_the_span_of_a_request_has_its_steps_and_the_parent_of_its_caller(
         told = attributes(request)
         assert told.get("http.response.status_code", told.get("http.status_code")) == status
         children = [span for span in found if span.name in STEPS]
-        assert [span.name for span in children] in expected, name
+        assert asked_once([span.name for span in children], expected), name
         for span in children:
             assert span.parent_span_id == request.span_id
             assert attributes(span)["gnomon.index"] == "crawl"
