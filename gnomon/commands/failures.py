@@ -16,6 +16,7 @@ STATE = re.compile(r" SQLSTATE: \w+")
 JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
 DATA_SOURCE = "[PYTHON_DATA_SOURCE_ERROR]"
 OF_SPARK = ("pyspark", "py4j")
+STOPPED = re.compile("stopped SparkContext|SparkContext (?:was|has been) shut ?down")
 USAGE_ERRORS = (UsageError, KeyTypeError, OptionError)
 
 
@@ -54,6 +55,11 @@ def _of_task(error: BaseException) -> BaseException:
 
 def _from_spark(text: str, first: str) -> str:
     """An error of Spark or Java, without its stack."""
+    if STOPPED.search(text):
+        return (
+            "Spark: the cluster ended the application: its executors did not start, or its master or this machine left "
+            "it; the logs of the cluster's master and workers say why"
+        )
     first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
     cause = CAUSE.findall(text)  # the root cause comes last
     unread = UNREAD.search(f"{first} ")

@@ -7,6 +7,10 @@ useless; without one, threads share nothing and a fork inherits nothing.
 import getpass
 import json
 import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,13 +24,40 @@ ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
 PORT = 9870  # default port of a namenode
 PREFIX = "/webhdfs/v1"
 PASSING = ("StandbyException", "RetriableException", "SafeModeException", "LeaseExpiredException", "BlockMissing")
-PASSING_WORDS = ("safe mode", "Failed to find datanode", "Could not obtain block", "could only be written to 0 of")
+NO_DATANODE = ("Failed to find datanode", "could only be written to 0 of")
+PASSING_WORDS = ("safe mode", "Could not obtain block", *NO_DATANODE)
+# Seconds until a datanode that did not answer is asked again. A namenode names a dead one for ten minutes.
+AVOIDED_SECONDS = 60.0
 
 
 class Answer(NamedTuple):
     status: int
     location: str  # the target of a redirect
     body: bytes
+
+
+class _Avoided:
+    """The datanodes of a namenode that did not answer lately, for all threads of this process."""
+
+    def __init__(self) -> None:
+        self._until: Mapping[str, float] = {}  # by address; never changed, so that threads need no lock
+
+    def add(self, host: str) -> None:
+        """Avoid a datanode. The namenode knows it by its address, and its redirect has its name."""
+        with suppress(OSError):  # a name without an address cannot be avoided
+            self._until = {**self._until, socket.gethostbyname(host): time.monotonic() + AVOIDED_SECONDS}
+
+    def clear(self) -> None:
+        self._until = {}
+
+    def option(self) -> dict[str, str]:
+        """The option of a call that lets the namenode name others."""
+        now = time.monotonic()
+        found = [host for host, until in self._until.items() if until > now]
+        return {"excludedatanodes": ",".join(found)} if found else {}
+
+
+_AVOIDED: dict[str, _Avoided] = {}  # by the namenode's address
 
 
 class WebHdfs:
@@ -38,6 +69,7 @@ class WebHdfs:
         self._address = address
         self._user = user
         self._patience = patience
+        self._avoided = _AVOIDED.setdefault(address, _Avoided())
 
     @classmethod
     def of(cls, root: str, patience: Patience) -> Self:
@@ -63,22 +95,33 @@ class WebHdfs:
 
     def fetch(self, place: str, offset: int, length: int) -> bytes:
         """A range of a file."""
-        answer = self._ask("GET", "OPEN", place, {"offset": str(offset), "length": str(length)})
-        if answer.location:
-            answer = self._send("GET", place, answer.location)
+        answer = self._moved("GET", "OPEN", place, {"offset": str(offset), "length": str(length)})
         if answer.status != 200:
             raise self._refusal(place, answer)
         return answer.body
 
     def create(self, place: str, data: bytes) -> None:
         """Write a file, over any existing one, and close it."""
-        answer = self._ask("PUT", "CREATE", place, {"overwrite": "true"})
-        if answer.location:
-            answer = self._send("PUT", place, answer.location, data)
+        answer = self._moved("PUT", "CREATE", place, {"overwrite": "true"}, data)
         if answer.status != 201:
             raise self._refusal(place, answer)
 
-    def _ask(self, method: str, operation: str, place: str, options: dict[str, str]) -> Answer:
+    def _moved(
+        self, method: str, operation: str, place: str, options: Mapping[str, str], body: bytes | None = None
+    ) -> Answer:
+        """The answer of a call that moves bytes: that of the datanode which the namenode names."""
+        answer = self._ask(method, operation, place, {**options, **self._avoided.option()})
+        if not answer.location:
+            if any(words in answer.body.decode(errors="replace") for words in NO_DATANODE):
+                self._avoided.clear()  # all others are gone, too
+            return answer
+        try:
+            return self._send(method, place, answer.location, body)
+        except Passing:
+            self._avoided.add(urlsplit(answer.location).hostname or "")
+            raise
+
+    def _ask(self, method: str, operation: str, place: str, options: Mapping[str, str]) -> Answer:
         query = urlencode({"op": operation, "user.name": self._user, **options}, quote_via=quote)
         return self._send(method, place, f"{self._address.rstrip('/')}{PREFIX}{quote(place)}?{query}")
 
@@ -88,7 +131,8 @@ class WebHdfs:
         connection = kind(parts.hostname or "", parts.port, timeout=self._patience.connect)
         try:
             connection.connect()
-            connection.sock.settimeout(self._patience.read)
+            # A datanode answers a put when all replicas are written. It waits for a dead machine of them for 60 s.
+            connection.sock.settimeout(self._patience.read * (1 if body is None else 2))
             headers = {"Content-Type": "application/octet-stream"}
             connection.request(method, f"{parts.path}?{parts.query}", body, headers)
             response = connection.getresponse()

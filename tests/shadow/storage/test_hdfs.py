@@ -1,6 +1,11 @@
 """HDFS keeps the contract of a store; tests for HDFS only."""
 
+import json
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -11,6 +16,8 @@ from gnomon.shadow.storage.retries import Passing, Patience
 from gnomon.shadow.storage.webhdfs import WebHdfsStorage
 from gnomon.shadow.storage.webhdfs_calls import Answer, WebHdfs
 from tests.shadow.storage.contract import SharedStorageContract
+
+DEAD, EMPTY = "127.0.0.9", "empty"  # nothing listens at this address; a file of no living datanode
 
 
 class TestHdfs(SharedStorageContract):
@@ -104,6 +111,60 @@ def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, add
     monkeypatch.setenv("GNOMON_WEBHDFS", address)
     with pytest.raises(StorageError, match=r"GNOMON_WEBHDFS: expected http://namenode:9870, found"):
         storage_at("hdfs://lake/x")
+
+
+@pytest.fixture
+def namenode(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The datanodes that each call leaves out, of a namenode that knows a dead datanode and one that has all data. Both
+    are dead where the first is left out and `EMPTY` is read."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            place, _, query = self.path.partition("?")
+            if place == "/data":
+                self._answer(200, b"a row")
+                return
+            [left_out] = parse_qs(query).get("excludedatanodes", [""])
+            calls.append(left_out)
+            if left_out and place.endswith(EMPTY):
+                message = {"exception": "IOException", "message": "Failed to find datanode, suggest to check health"}
+                self._answer(403, json.dumps({"RemoteException": message}).encode())
+            else:
+                self._answer(307, b"", f"http://{self.headers['host']}/data" if left_out else f"http://{DEAD}:1/data")
+
+        def _answer(self, status: int, body: bytes, location: str = "") -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    calls: list[str] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("GNOMON_WEBHDFS", f"http://127.0.0.1:{server.server_port}")
+        yield calls
+        server.shutdown()
+        thread.join()
+
+
+def test_a_datanode_that_does_not_answer_is_left_out_of_later_calls(namenode: list[str]) -> None:
+    for _ in range(2):  # another storage of the process knows it, too
+        storage = WebHdfsStorage("hdfs://lake/x", Patience(first_wait=0.01))
+        assert storage.read_span("f", (0, 5)) == b"a row"
+    assert namenode == ["", DEAD, DEAD]
+
+
+def test_a_datanode_is_asked_again_where_the_namenode_has_no_other(namenode: list[str]) -> None:
+    storage = WebHdfsStorage("hdfs://lake/x", Patience(tries=3, first_wait=0.01))
+    with pytest.raises(StorageError, match=f"{DEAD}:1 does not answer"):
+        storage.read_span(EMPTY, (0, 5))
+    assert namenode == ["", DEAD, ""]
 
 
 def test_what_the_user_may_not_do_is_said(hdfs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
