@@ -6,11 +6,8 @@ a second run does not repeat it.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -19,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
+from bench.measured import Cost, measured
 from bench.page import about, digits, head, row
 from bench.server import serve
 from gnomon.commands.crawl import page_urls
@@ -52,14 +50,6 @@ class Case(NamedTuple):
         return f"{self.files}-files-{self.partitions}-partitions-{'flat' if self.flat else 'partitioned'}"
 
 
-class Run(NamedTuple):
-    """A command that ended: seconds on the clock, seconds of CPU, and its greatest resident memory."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-
-
 CASES = (
     Case(100, 1, True),
     Case(10_000, 1, True),
@@ -71,19 +61,8 @@ CASES = (
 )
 
 
-def run(command: Sequence[str | Path]) -> Run:
-    """Run a command to its end. RuntimeError where it fails."""
-    begin = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", *map(str, command)], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}")
-    return Run(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
-
-
-def build(*arguments: str | Path) -> Run:
-    return run(["gnomon", "build", *arguments, "--engine", "local"])
+def build(*arguments: str | Path) -> Cost:
+    return measured([sys.executable, "-m", "gnomon", "build", *map(str, arguments), "--engine", "local"])
 
 
 def make_files(source: Path, case: Case) -> None:
@@ -106,13 +85,13 @@ def make_file(source: Path, case: Case, number: int, staged: Path) -> None:
     (folder / f"part-{number:06d}.parquet").write_bytes(data)
 
 
-def first_build(folder: Path, *arguments: str) -> Run:
+def first_build(folder: Path, *arguments: str) -> Cost:
     """The first build of `source` to `index`, or its record from an earlier run."""
     record = folder / "first.json"
     if not record.exists():
         made = build(folder / "source", folder / "index", *arguments)
         record.write_text(json.dumps(made))
-    return Run(*json.loads(record.read_text()))
+    return Cost(*json.loads(record.read_text()))
 
 
 def make_rows(source: Path, rows: int) -> None:
@@ -137,7 +116,7 @@ def opened(index: Path, key: str) -> tuple[float, int]:
     return seconds, stats.index.reads
 
 
-def measured(name: str, folder: Path, key: str, *arguments: str) -> dict[str, float | str]:
+def figures(name: str, folder: Path, key: str, *arguments: str) -> dict[str, float | str]:
     """The figures of one index."""
     first, index = first_build(folder, *arguments), folder / "index"
     again = build(index)
@@ -148,10 +127,10 @@ def measured(name: str, folder: Path, key: str, *arguments: str) -> dict[str, fl
     return {
         "index": name,
         "first_seconds": first.seconds,
-        "first_cpu_seconds": first.cpu_seconds,
-        "first_peak_bytes": first.peak_bytes,
+        "first_cpu_seconds": first.cpu,
+        "first_peak_mb": first.peak,
         "no_op_seconds": again.seconds,
-        "no_op_peak_bytes": again.peak_bytes,
+        "no_op_peak_mb": again.peak,
         "open_seconds": seconds,
         "reads": reads,
         "index_bytes": folder_size(index, "*.btree.avro"),
@@ -170,6 +149,8 @@ def line(found: dict[str, float | str]) -> str:
             cells.append(value)
         elif name.endswith("_bytes"):
             cells.append(megabytes(int(value)))
+        elif name.endswith("_mb"):
+            cells.append(f"{value:,} MB")
         else:
             cells.append(f"{value:g}" if name == "reads" else digits(value * (1e3 if name == "open_seconds" else 1)))
     return row(cells)
@@ -189,13 +170,13 @@ def growth(
         if not (place / "source").exists():
             make_files(place / "source", case)
         layout = "--flat" if case.flat else "--partitioned"
-        found.append(measured(case.name.replace("-", " "), place, "7", "--key", "id", layout))
+        found.append(figures(case.name.replace("-", " "), place, "7", "--key", "id", layout))
     for count in rows or ():
         place = folder / f"{count}-rows"
         if not (place / "source").exists():
             make_rows(place / "source", count)
         key = page_urls(np.array([count // 2])).to_pylist()[0]
-        found.append(measured(f"{count:,} rows", place, key, "--key", "id"))
+        found.append(figures(f"{count:,} rows", place, key, "--key", "id"))
     say("\n".join([*head(COLUMNS), *map(line, found)]))
     say(json.dumps(found))
 
