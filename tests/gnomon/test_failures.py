@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from gnomon.commands.exit_codes import FAILED
 from gnomon.commands.failures import exit_code, one_line
@@ -11,3 +12,16 @@ from gnomon.commands.failures import exit_code, one_line
 def test_a_lack_of_memory_is_told_as_one(error: MemoryError) -> None:
     assert one_line(error).startswith("memory ran out")
     assert exit_code(error) == FAILED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nIt was",
+        "Job aborted due to stage failure: Job 3 cancelled because SparkContext was shut down",
+    ],
+)
+def test_an_application_that_its_cluster_ended_is_told_as_one(said: str) -> None:
+    told = one_line(PySparkException(said))
+    assert told.startswith("Spark: the cluster ended the application: ")
+    assert "SparkContext" not in told

@@ -19,7 +19,11 @@ from pathlib import Path
 from tests.java import OPTIONS
 from tests.stores.process import Store, free_port, locked, server, unavailable
 
-JUNIT = "org.junit.jupiter:junit-jupiter-api:5.11.4"  # the mini cluster's own code asserts with it
+# The mini cluster's own code asserts with the first; YARN's resource manager encrypts with the others.
+ALSO = (
+    "org.junit.jupiter:junit-jupiter-api:5.11.4,"
+    "org.bouncycastle:bcprov-jdk18on:1.82,org.bouncycastle:bcpkix-jdk18on:1.82"
+)
 OF_PYSPARK = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
 MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 # Milliseconds until a writer asks again whether its block has been reported: it asks too early, and 400 is a long time.
@@ -39,7 +43,7 @@ def hdfs_cluster(folder: Path) -> Iterator[Store]:
         unavailable("HDFS: there is no pyspark; it has the jars of Hadoop's client")
     spark_jars = Path(pyspark.origin).parent / "jars"
     try:
-        jars = _jars(spark_jars)
+        jars = hadoop_jars(spark_jars)
     except OSError as error:
         unavailable(f"HDFS: the mini cluster cannot be downloaded: {error}")
     port = free_port()
@@ -52,14 +56,15 @@ def hdfs_cluster(folder: Path) -> Iterator[Store]:
         yield Store("hdfs://localhost", {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()})
 
 
-def _jars(spark_jars: Path) -> Path:
-    """A folder with what pyspark lacks of the mini cluster, fetched at the first call of all."""
+def hadoop_jars(spark_jars: Path) -> Path:
+    """A folder with what pyspark lacks of the mini cluster, fetched at the first call of all. OSError if that fails."""
     [client] = spark_jars.glob("hadoop-client-api-*.jar")
     version = client.stem.removeprefix("hadoop-client-api-")
     with locked(f"hadoop-{version}") as folder:
-        if not (folder / "complete").exists():
-            _fetch(spark_jars, f"org.apache.hadoop:hadoop-client-minicluster:{version},{JUNIT}", folder)
-            (folder / "complete").touch()
+        packages, fetched = f"org.apache.hadoop:hadoop-client-minicluster:{version},{ALSO}", folder / "fetched"
+        if not fetched.exists() or fetched.read_text() != packages:
+            _fetch(spark_jars, packages, folder)
+            fetched.write_text(packages)
         return folder / "jars"
 
 
