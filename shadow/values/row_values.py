@@ -53,8 +53,6 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         return python_values(array.dictionary_decode())
     if types.is_run_end_encoded(kind):
         return python_values(pc.run_end_decode(array))
-    if types.is_float16(kind):  # pyarrow before 26 gives NumPy's scalars
-        return list(array.cast(pa.float32()).to_pylist())
     if types.is_nested(kind):
         return _nested(array)
     if types.is_temporal(kind) and not types.is_interval(kind):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -122,8 +121,8 @@ def _days(millis: list[int]) -> pa.Array:
     [
         (pa.array([7], pa.uint64()), "tinyint", 7),
         (pa.array([7], pa.int8()), "bigint", 7),
-        (pa.array(np.array([0.5], np.float16)), "float", 0.5),
-        (pa.array(np.array([0.5], np.float16)), "double", 0.5),
+        (pa.array([0.5], pa.float16()), "float", 0.5),
+        (pa.array([0.5], pa.float16()), "double", 0.5),
         (pa.array([0.5], pa.float32()), "double", 0.5),
         (pa.array([decimal.Decimal("1.50")], pa.decimal128(20, 2)), "decimal(9,1)", 15),
         (pa.array([decimal.Decimal("1.50")], pa.decimal256(50, 2)), "decimal(9,4)", 15000),
