@@ -1,7 +1,7 @@
 """Iceberg tables, found by pyiceberg: the live files of a snapshot, their partitions and columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -141,7 +141,8 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
             catalog, _, identifier = place.partition(".")
             if not identifier:
                 raise UsageError("", name, expected="iceberg:CATALOG.namespace.table, or the path of a metadata file")
-            return load_catalog(catalog).load_table(identifier)
+            with closing(load_catalog(catalog)) as opened:  # it connects again if the table is used to commit
+                return opened.load_table(identifier)
         properties = {"py-io-impl": IMPLEMENTATION}
         try:
             return StaticTable.from_metadata(place, properties)

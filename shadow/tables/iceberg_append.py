@@ -2,7 +2,7 @@
 the table. pyiceberg's own retries are off: they would add the files a second time after a race."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
 
 def _commit(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> None:
     table.metadata.properties[RETRIES_PROPERTY] = "0"  # in memory only: a commit sends changes
-    with table.transaction() as transaction:
+    with closing(table.catalog), table.transaction() as transaction:
         transaction.set_properties({planned.writer: str(planned.number)})
         named = {"gnomon.append": f"{planned.writer}/{planned.number}"}
         with transaction.update_snapshot(snapshot_properties=named).fast_append() as append:

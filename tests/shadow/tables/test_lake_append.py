@@ -1,6 +1,9 @@
 """Tables to which Gnomon does not append are refused before anything is written, with the reason."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,7 @@ def delta(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
     (tmp_path / "warehouse").mkdir()
     for name, value in {
         "TYPE": "sql",
@@ -48,9 +51,9 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     }.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
-    found = load_catalog("here")
-    found.create_namespace("db")
-    return found
+    with closing(load_catalog("here")) as found:
+        found.create_namespace("db")
+        yield found
 
 
 def change_log(table: Path, change: Any) -> None:
@@ -254,6 +257,14 @@ def test_a_commit_that_a_catalog_reports_as_failed_although_it_has_it_stays_whol
     commit_to_table(planned, [file])
     assert len(calls) == 1
     assert catalog.load_table("db.t").scan().to_arrow().num_rows == 4
+
+
+def test_an_append_leaves_no_connection_to_the_catalog_open(catalog: Catalog) -> None:
+    _, planned, file = iceberg_append(catalog)
+    commit_to_table(planned, [file])
+    catalog.close()
+    opened = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert not [one for one in opened if one.endswith("/catalog.db")]
 
 
 def test_a_commit_that_failed_leaves_no_manifests(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import sys
 import zlib
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,14 +33,14 @@ def delta(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def iced(tmp_path: Path) -> Table:
+def iced(tmp_path: Path) -> Iterator[Table]:
     """A table with two snapshots, the second without the rows below 3."""
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
-    catalog.create_namespace("ns")
-    table = catalog.create_table("ns.t", ROWS.schema)
-    table.append(ROWS)
-    table.delete("id < 3")
-    return table
+    with closing(SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")) as catalog:
+        catalog.create_namespace("ns")
+        table = catalog.create_table("ns.t", ROWS.schema)
+        table.append(ROWS)
+        table.delete("id < 3")
+        yield table
 
 
 def test_the_names_of_lake_tables_are_told_from_paths() -> None:
@@ -188,7 +190,7 @@ def test_an_orc_file_of_a_table_with_uuids_is_refused(tmp_path: Path) -> None:
         file_size_in_bytes=100,
         spec_id=0,
     )
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+    with closing(catalog), table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(added)
     with pytest.raises(UsageError, match=r"/data/a\.orc: column inner\.own: a UUID in an ORC file is not read"):
         lake_source(f"iceberg:{table.metadata_location}")
