@@ -1,4 +1,4 @@
-"""deploy/spark-submit.sh and deploy/healthcheck.py, run; all shell scripts, linted."""
+"""deploy/spark-submit.sh, deploy/try-python.sh and deploy/healthcheck.py, run; all shell scripts, linted."""
 
 import http.server
 import os
@@ -73,6 +73,22 @@ def test_without_a_command_it_says_what_it_expects() -> None:
     done = submit()
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected a command, as build" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "expected a version of Python, as 3.13; found ''"),
+        (["python3"], "expected a version of Python, as 3.13; found 'python3'"),
+        (["3.13", "oldest"], "expected highest or lowest, found 'oldest'"),
+    ],
+)
+def test_wrong_words_for_a_trial_of_a_python_are_refused_in_one_line(words: list[str], says: str) -> None:
+    command = [BASH, DEPLOY / "try-python.sh", *words]
+    env = {"PATH": os.environ["PATH"], "UV": "/no/such/program"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{DEPLOY}/try-python.sh: {says}\n"
 
 
 def test_the_program_that_is_submitted_is_gnomon(
