@@ -1,4 +1,4 @@
-"""deploy/spark-submit.sh, deploy/try-python.sh and deploy/healthcheck.py, run; all shell scripts, linted."""
+"""deploy/spark-submit.sh and deploy/healthcheck.py, run; all shell scripts, linted."""
 
 import http.server
 import os
@@ -76,19 +76,20 @@ def test_without_a_command_it_says_what_it_expects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("script", "words", "says"),
     [
-        ([], "expected a version of Python, as 3.13; found ''"),
-        (["python3"], "expected a version of Python, as 3.13; found 'python3'"),
-        (["3.13", "oldest"], "expected highest or lowest, found 'oldest'"),
+        ("try-python.sh", [], "expected a version of Python, as 3.13; found ''"),
+        ("try-python.sh", ["python3"], "expected a version of Python, as 3.13; found 'python3'"),
+        ("try-python.sh", ["3.13", "oldest"], "expected highest or lowest, found 'oldest'"),
+        ("make-wheels.sh", [], "expected versions of Python, as 3.11 3.12 3.13"),
     ],
 )
-def test_wrong_words_for_a_trial_of_a_python_are_refused_in_one_line(words: list[str], says: str) -> None:
-    command = [BASH, DEPLOY / "try-python.sh", *words]
+def test_wrong_words_are_refused_in_one_line_before_anything_is_done(script: str, words: list[str], says: str) -> None:
+    command = [BASH, DEPLOY / script, *words]
     env = {"PATH": os.environ["PATH"], "UV": "/no/such/program"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{DEPLOY}/try-python.sh: {says}\n"
+    assert done.stderr == f"{DEPLOY}/{script}: {says}\n"
 
 
 def test_the_program_that_is_submitted_is_gnomon(
