@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 import cramjam
-from backports import zstd
 
+from gnomon.base.compression import zstd
 from tests.sources.corpora import files_of, reader_of
 
 HADOOP = "org.apache.hadoop.io."

@@ -7,8 +7,8 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from backports import zstd
 
+from gnomon.base.compression import zstd
 from gnomon.sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
 from gnomon.sources.pointers import OFFSET, SIZE
 from gnomon.sources.text import infer_jsonl
