@@ -15,7 +15,7 @@ from gnomon.service.application import create_app
 from gnomon.service.indexes.registry import Indexes
 from gnomon.service.indexes.served import ServedIndex, _backed_off
 from gnomon.service.settings.table import Settings
-from gnomon.shadow import DamagedMetadata, Index, IndexNotFound
+from gnomon.shadow import DamagedMetadata, IndexNotFound
 from gnomon.shadow.errors import StorageError
 from tests.service.lake import Client, add_day, crawl_table, rows
 from tests.shadow.make_index import index_source, write_source
@@ -323,13 +323,14 @@ def test_looks_that_hang_do_not_pile_up_and_delay_neither_probes_nor_requests(
     client = Client(crawl_settings.model_copy(update={"refresh_seconds": 0.01, "coverage_seconds": 0.01}))
     hang, begun = threading.Event(), threading.Semaphore(0)
 
-    def hangs(self: Index) -> None:
+    def hangs() -> None:
         begun.release()
         assert hang.wait(60)
         raise StorageError("it hung")
 
-    monkeypatch.setattr(Index, "refresh", hangs)
-    monkeypatch.setattr(Index, "coverage", hangs)
+    index = client.served.index  # the threads of another test may still look at an index of their own
+    monkeypatch.setattr(index, "refresh", hangs)
+    monkeypatch.setattr(index, "coverage", hangs)
     client.served.follow()
     try:
         assert begun.acquire(timeout=60)
