@@ -1,13 +1,15 @@
 """The growth of an index with its source files, its partitions and its rows: `python -m bench.growth`.
 
 Sources of many tiny Parquet files, and of a few large ones, are made and indexed without Spark. Each command is a
-process of its own. The result is a table of docs/planning.md and one JSON line. A first build stays in the folder, and
-a second run does not repeat it.
+process of its own. The result is two tables of docs/planning.md and one JSON line. The figures of an index stay in its
+folder, and a second run does not measure it again.
 """
 
 import json
+import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -23,16 +25,34 @@ from gnomon.commands.crawl import page_urls
 from gnomon.commands.output import megabytes, say
 from gnomon.shadow import open_index
 from gnomon.shadow.fetch import FetchStats
-from gnomon.shadow.lookup import parse_key
 
 COMMAND = ".venv/bin/python -m bench.growth"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "fastavro", "isal")
 ROWS_A_FILE = 10  # of a tiny file
 PARTS = 8  # files of a large source
-COLUMNS = (
-    "index", "first build s", "its CPU s", "its peak", "no-op build s", "its peak", "open ms", "first look-up: reads",
-    "index", "Bloom filters", "manifest", "snapshot", "service",
-)  # fmt: skip
+LATER = "later.parquet"  # a file that comes after the first build: a copy of another one
+Figures = dict[str, float | str]
+# Figures by the heading of their column. The names say the unit.
+SIZES = {
+    "first build s": "first_seconds",
+    "its CPU s": "first_cpu_seconds",
+    "its peak": "first_peak_mb",
+    "index files": "index_bytes",
+    "Bloom filters": "filter_bytes",
+    "manifest": "manifest_bytes",
+    "snapshot": "snapshot_bytes",
+    "service": "service_bytes",
+    "open ms": "open_ms",
+    "reads of a look-up": "lookup_reads",
+    "and of its row": "row_reads",
+}
+NIGHTLY = {
+    "no-op build s": "no_op_seconds",
+    "its peak": "no_op_peak_mb",
+    "build of a new file s": "one_file_seconds",
+    "compact s": "compact_seconds",
+    "vacuum s": "vacuum_seconds",
+}
 TEMPLATE = np.arange(1 << 60, (1 << 60) + ROWS_A_FILE, dtype=np.int64)  # keys that no other bytes of the file look like
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -61,8 +81,12 @@ CASES = (
 )
 
 
+def gnomon(*arguments: str | Path) -> Cost:
+    return measured([sys.executable, "-m", "gnomon", *map(str, arguments)])
+
+
 def build(*arguments: str | Path) -> Cost:
-    return measured([sys.executable, "-m", "gnomon", "build", *map(str, arguments), "--engine", "local"])
+    return gnomon("build", *arguments, "--engine", "local")
 
 
 def make_files(source: Path, case: Case) -> None:
@@ -85,15 +109,6 @@ def make_file(source: Path, case: Case, number: int, staged: Path) -> None:
     (folder / f"part-{number:06d}.parquet").write_bytes(data)
 
 
-def first_build(folder: Path, *arguments: str) -> Cost:
-    """The first build of `source` to `index`, or its record from an earlier run."""
-    record = folder / "first.json"
-    if not record.exists():
-        made = build(folder / "source", folder / "index", *arguments)
-        record.write_text(json.dumps(made))
-    return Cost(*json.loads(record.read_text()))
-
-
 def make_rows(source: Path, rows: int) -> None:
     """Write the large files: a URL as the key, in random order."""
     source.mkdir(parents=True)
@@ -105,55 +120,72 @@ def folder_size(folder: Path, pattern: str) -> int:
     return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
 
 
-def opened(index: Path, key: str) -> tuple[float, int]:
-    """Seconds to open an index, and the reads of the index by the first look-up of a key after it."""
+def looked_up(index: Path, key: object) -> dict[str, float]:
+    """The milliseconds to open an index, and the reads of the first fetch after it: in the index, one after another,
+    and in the source, without page maps."""
     begin = time.perf_counter()
     one = open_index(index)
     seconds = time.perf_counter() - begin
     stats = FetchStats()
-    if len(one.find([parse_key(key, one.spec)], stats.index)[0]) != 1:
+    if len(one.fetch(key, stats=stats)) != 1:
         raise RuntimeError(f"{index}: expected one row of {key}")
-    return seconds, stats.index.reads
+    return {"open_ms": seconds * 1000, "lookup_reads": stats.index.reads, "row_reads": stats.source.reads}
 
 
-def figures(name: str, folder: Path, key: str, *arguments: str) -> dict[str, float | str]:
-    """The figures of one index."""
-    first, index = first_build(folder, *arguments), folder / "index"
-    again = build(index)
-    seconds, reads = opened(index, key)
+def figures(name: str, folder: Path, key: object, *arguments: str) -> Figures:
+    """The figures of the index of `source` in a folder, measured now or by an earlier run."""
+    record = folder / "figures.json"
+    if not record.exists():
+        record.write_text(json.dumps(measure(name, folder, key, *arguments)))
+    found: Figures = json.loads(record.read_text())
+    return found
+
+
+def measure(name: str, folder: Path, key: object, *arguments: str) -> Figures:
+    source, index = folder / "source", folder / "index"
+    shutil.rmtree(index, ignore_errors=True)
+    shadow = index / "_shadow"
+    first = build(source, index, *arguments)
+    sizes = {
+        "index_bytes": folder_size(index, "*.btree.avro"),
+        "filter_bytes": folder_size(shadow / "filters", "*"),
+        "manifest_bytes": folder_size(shadow / "segments", "*"),
+        "snapshot_bytes": folder_size(shadow / "snapshots", "*"),
+    }
     with serve(index) as server:
         service = server.rss_bytes
-    shadow = index / "_shadow"
+    reads, again = looked_up(index, key), build(index)
+    one = min(source.rglob("*.parquet"))
+    shutil.copyfile(one, one.with_name(LATER))
     return {
         "index": name,
         "first_seconds": first.seconds,
         "first_cpu_seconds": first.cpu,
         "first_peak_mb": first.peak,
+        **sizes,
+        "service_bytes": service,
+        **reads,
         "no_op_seconds": again.seconds,
         "no_op_peak_mb": again.peak,
-        "open_seconds": seconds,
-        "reads": reads,
-        "index_bytes": folder_size(index, "*.btree.avro"),
-        "filter_bytes": folder_size(shadow / "filters", "*"),
-        "manifest_bytes": folder_size(shadow / "segments", "*"),
-        "snapshot_bytes": folder_size(shadow / "snapshots", "*"),
-        "service_bytes": service,
+        "one_file_seconds": build(index).seconds,
+        "compact_seconds": gnomon("compact", index).seconds,
+        "vacuum_seconds": gnomon("vacuum", index, "--grace", "0s").seconds,
     }
 
 
-def line(found: dict[str, float | str]) -> str:
-    """The figures as a line of the table."""
-    cells = []
-    for name, value in found.items():
-        if isinstance(value, str):
-            cells.append(value)
-        elif name.endswith("_bytes"):
-            cells.append(megabytes(int(value)))
-        elif name.endswith("_mb"):
-            cells.append(f"{value:,} MB")
-        else:
-            cells.append(f"{value:g}" if name == "reads" else digits(value * (1e3 if name == "open_seconds" else 1)))
-    return row(cells)
+def table(found: Sequence[Figures], columns: Mapping[str, str]) -> str:
+    """Figures of all indexes as a table."""
+    lines = [row([str(one["index"]), *(cell(name, one[name]) for name in columns.values())]) for one in found]
+    return "\n".join([*head(("index", *columns)), *lines])
+
+
+def cell(name: str, value: float | str) -> str:
+    number = float(value)
+    if name.endswith("_bytes"):
+        return megabytes(int(number))
+    if name.endswith("_mb"):
+        return f"{number:,.0f} MB"
+    return f"{number:g}" if name.endswith("_reads") else digits(number)
 
 
 @app.command()
@@ -170,14 +202,14 @@ def growth(
         if not (place / "source").exists():
             make_files(place / "source", case)
         layout = "--flat" if case.flat else "--partitioned"
-        found.append(figures(case.name.replace("-", " "), place, "7", "--key", "id", layout))
+        found.append(figures(case.name.replace("-", " "), place, 7, "--key", "id", layout))
     for count in rows or ():
         place = folder / f"{count}-rows"
         if not (place / "source").exists():
             make_rows(place / "source", count)
         key = page_urls(np.array([count // 2])).to_pylist()[0]
         found.append(figures(f"{count:,} rows", place, key, "--key", "id"))
-    say("\n".join([*head(COLUMNS), *map(line, found)]))
+    say(f"{table(found, SIZES)}\n\n{table(found, NIGHTLY)}")
     say(json.dumps(found))
 
 
