@@ -57,8 +57,8 @@ def _from_spark(text: str, first: str) -> str:
     """An error of Spark or Java, without its stack."""
     if STOPPED.search(text):
         return (
-            "Spark: the cluster ended the application: its executors did not start, or its master or this machine left "
-            "it; the logs of the cluster's master and workers say why"
+            "Spark: the application was ended before the command was done; a cluster does so where executors do not "
+            "start, or its master is gone: the logs of master and workers say why"
         )
     first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
     cause = CAUSE.findall(text)  # the root cause comes last

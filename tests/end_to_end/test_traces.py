@@ -146,7 +146,8 @@ REQUESTS = {
 
 
 def asked_once(names: list[str], expected: list[list[str]]) -> bool:
-    """Whether steps are as expected, or begin with an attempt that was given up since a read would have waited."""
+    """Whether a request made the expected steps. The service may first try without a thread, stop at a read that has to
+    wait, and start again: then the first steps occur twice."""
     return any(names in [steps[:given_up] + steps for given_up in range(len(steps) or 1)] for steps in expected)
 
 

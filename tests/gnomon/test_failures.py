@@ -23,5 +23,5 @@ def test_a_lack_of_memory_is_told_as_one(error: MemoryError) -> None:
 )
 def test_an_application_that_its_cluster_ended_is_told_as_one(said: str) -> None:
     told = one_line(PySparkException(said))
-    assert told.startswith("Spark: the cluster ended the application: ")
+    assert told.startswith("Spark: the application was ended before the command was done; ")
     assert "SparkContext" not in told

@@ -31,6 +31,7 @@ mount --bind /srv/tmp /tmp
 echo ready
 exec sleep infinity
 """
+# The first process of the switch makes it, and stays.
 SWITCH = """
 ip link add switch type bridge
 ip link set switch up
@@ -141,9 +142,7 @@ class Network:
         hosts = [f"{address} {name}" for name, address in self._addresses.items()]
         (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
         self._machines: list[Machine] = []
-        self._switch = _Space(
-            ["net"], "ip link add switch type bridge; ip link set switch up; echo ready; sleep infinity"
-        )
+        self._switch = _Space(["net"], SWITCH)
 
     def start(self, name: str, has_project: bool = False) -> Machine:
         """Start a machine; after its end, another one with the name and an empty disk can be started."""

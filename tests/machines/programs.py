@@ -1,5 +1,5 @@
-"""What tests run on a machine that has the project, as `python -m tests.machines.programs NAME WORD...`. Each program
-prints its result as one JSON line."""
+"""Programs that the tests start on a machine: `python -m tests.machines.programs NAME WORD...`. The machine must have
+the project. Each program prints its result as one JSON line."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def put(storage: Storage, path: str, found: list[Row]) -> None:
 
 
 def make(place: str) -> Any:
-    """A lake of FILES files, and a batch of which the source has every second row."""
+    """Write a lake, and a batch of as many rows. The lake has the first half of the batch's rows."""
     lake, batch = storage_at(f"{place}/lake"), storage_at(f"{place}/batch")
     for number in range(FILES):
         first = number * ROWS_OF_FILE
@@ -86,7 +86,8 @@ def load_rows(place: str, master: str, *conf: str) -> Any:
 
 
 def check(place: str, has_batch: str) -> Any:
-    """Whether source and index have exactly the expected rows, asked by each key, and the index has no fault."""
+    """Compare all rows of the source, and the rows that the index gives for each key, with the expected rows. Verify
+    the index."""
     expected = rows(0, ROWS)
     if has_batch == "with batch":  # of keys that the source lacks the first row alone
         expected += [row for row in rows(ROWS, ROWS + ROWS // 2) if row[1] % 2 == 0]

@@ -1,5 +1,5 @@
-"""Builds, loads and appends on a cluster of five machines with HDFS, by Spark's own cluster and by YARN: what they do
-where a machine dies.
+"""Builds, loads and appends on a cluster of four machines with HDFS, with Spark's standalone master and with YARN. Some
+machines die during a job. Two more machines run the commands.
 
 The workers have no Gnomon and share no disk. A machine dies in two ways: all its programs end and their connections
 close; or it goes from the network without a last packet, as when its power fails.
