@@ -76,6 +76,7 @@ CASES = (
     Case(100_000, 1, True),
     Case(100, 100, True),
     Case(10_000, 10_000, True),
+    Case(100_000, 100_000, True),
     Case(100, 100, False),
     Case(10_000, 10_000, False),
 )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         build,
         declare_table,
         filter_new,
+        import_dione,
         join_with_index,
         load,
         load_by_index,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         write_btree,
     )
     from gnomon.jobs.build import BuildResult
+    from gnomon.jobs.dione import ImportResult
     from gnomon.service.application import create_app
     from gnomon.service.settings import Settings
     from gnomon.shadow import (
@@ -79,6 +81,7 @@ __all__ = [
     "FetchStats",
     "FilesVanished",
     "GnomonError",
+    "ImportResult",
     "Index",
     "IndexManager",
     "IndexNotFound",
@@ -104,6 +107,7 @@ __all__ = [
     "create_app",
     "declare_table",
     "filter_new",
+    "import_dione",
     "join_with_index",
     "load",
     "load_by_index",
@@ -125,6 +129,7 @@ _OF_SPARK = {
     "build",
     "declare_table",
     "filter_new",
+    "import_dione",
     "join_with_index",
     "load",
     "load_by_index",
@@ -137,12 +142,14 @@ _OF_SPARK = {
 _OF_JOBS = {
     "append_new": "gnomon.jobs.dedup",
     "build": "gnomon.jobs.build",
+    "import_dione": "gnomon.jobs.dione",
     "load": "gnomon.jobs.load",
     "read_batch": "gnomon.jobs.dedup",
 }
 _MODULES = {
     "BuildResult": "gnomon.jobs.build",
     "DedupResult": "gnomon.jobs.dedup",
+    "ImportResult": "gnomon.jobs.dione",
     "Origin": "gnomon.jobs.dedup",
     "batch_digest": "gnomon.jobs.dedup",
     "Settings": "gnomon.service.settings",

@@ -74,6 +74,11 @@ COMMANDS = {
         "Write the entries in the layout of the draft Iceberg index.",
         "gnomon export /indexes/orders /exports/orders --iceberg-index",
     ),
+    "import-dione": Command(
+        "gnomon.commands.import_dione",
+        "Take over an index that Dione made.",
+        "gnomon import-dione table:lake.crawl_index /indexes/crawl",
+    ),
     "verify": Command(
         "gnomon.commands.verify",
         "Check that an index is whole and its pointers are right.",

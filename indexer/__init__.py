@@ -10,7 +10,7 @@
 - `index_manager`  Dione's `IndexManager`
 """
 
-from gnomon.indexer.build import WriteResult, build, write_btree
+from gnomon.indexer.build import WriteResult, build, import_dione, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
 from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch
 from gnomon.indexer.index_manager import IndexManager
@@ -31,6 +31,7 @@ __all__ = [
     "build",
     "declare_table",
     "filter_new",
+    "import_dione",
     "join_with_index",
     "load",
     "load_by_index",

@@ -4,6 +4,7 @@
 - `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
 - `errors`           the errors of data files
 - `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
+- `dione_pointers`   Dione's pointers as rows, and as pointers of ours
 - `declared_schema`  a file read with the columns that a catalog's table declares
 - `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`
 - `types`            DDL, exact casts, text and JSON values
@@ -13,6 +14,7 @@
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import MappedFile, Maps, Numbers, Options, SourceFile, Split, Style, Writer
 from gnomon.sources.declared_schema import DECLARED
+from gnomon.sources.dione_pointers import NO_ROW, RowTable, row_table
 from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, StalePointer, UnsupportedFormat
 from gnomon.sources.parquet import DamagedMaps
 from gnomon.sources.pointers import POINTER_COLUMNS, Pointer
@@ -31,6 +33,7 @@ from gnomon.sources.writers import check_written, open_writer, style_of, table_s
 __all__ = [
     "DECLARED",
     "FORMATS",
+    "NO_ROW",
     "POINTER_COLUMNS",
     "DamagedMaps",
     "DamagedSource",
@@ -42,6 +45,7 @@ __all__ = [
     "Options",
     "Pointer",
     "RangeReader",
+    "RowTable",
     "SourceError",
     "SourceFile",
     "Split",
@@ -58,6 +62,7 @@ __all__ = [
     "open_mapped",
     "open_source",
     "open_writer",
+    "row_table",
     "style_of",
     "table_style",
 ]

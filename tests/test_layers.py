@@ -38,7 +38,7 @@ LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
     "sources.parquet": ["page_decode"],
     "shadow": ["storage", "tables", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
-    "jobs": ["files", "load", "local", "build", "dedup"],
+    "jobs": ["files", "load", "local", "build", "dedup", "dione"],
     "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }

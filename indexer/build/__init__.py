@@ -9,7 +9,7 @@
 - `key_value_folder`  a DataFrame as a key-value folder
 """
 
-from gnomon.indexer.build.engine import SparkEngine, build
+from gnomon.indexer.build.engine import SparkEngine, build, import_dione
 from gnomon.indexer.build.key_value_folder import WriteResult, write_btree
 
-__all__ = ["SparkEngine", "WriteResult", "build", "write_btree"]
+__all__ = ["SparkEngine", "WriteResult", "build", "import_dione", "write_btree"]

@@ -14,7 +14,7 @@ from gnomon.indexer.build.sort_prefix import likely_beginning
 from gnomon.indexer.build.write import write_index_files
 from gnomon.indexer.spark import SPARK_ERRORS, as_raised, hands_errors_over, is_of_a_file, spark_stage
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
-from gnomon.jobs import Stages
+from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
 from gnomon.jobs.files import MOST_TASKS, CatalogTable, Described, columns_in, with_rows
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
@@ -101,6 +101,7 @@ def on_spark(
 
 
 build = on_spark(jobs.build)
+import_dione = on_spark(dione.import_dione)
 
 
 def _write(

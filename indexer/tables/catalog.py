@@ -53,7 +53,7 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable | LakeSource:
     if partitions:
         places = _places(source, location, types, found.partitions(), table)
     columns = columns_of_table(source, schema, partitions, format_name)
-    return CatalogTable(found.name, location, format_name, options, columns, types, places)
+    return CatalogTable(found.name, location, format_name, options, columns, types, places, table["properties"])
 
 
 def _lake_table(source: str, table: Mapping[str, Any]) -> LakeSource:

@@ -60,7 +60,8 @@ class Engine(Protocol):
         stages: Stages,
     ) -> tuple[list[IndexFileEntry], list[Described]]:
         """Write the index files of source files, of which at least one may have rows, and read them back. Returns them,
-        and the source files with their numbers of rows."""
+        and the source files with their numbers of rows. An engine may leave files out, which the build then leaves
+        uncovered."""
         ...
 
     def errors(self) -> AbstractContextManager[None]:

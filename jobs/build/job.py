@@ -246,7 +246,13 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
     probe(storage)
 
     segment = new_segment_id()
+    asked = len(described)
     written, described = _write(engine, storage, root, spec, segment, described, stages)
+    if len(described) < asked:
+        difference = difference.only({one.entry.path for one in described})
+        planned = replace(planned, difference=difference)
+        if view is not None and planned.is_done and batch is None:
+            return _result(planned, view.snapshot, [], [], view.spec, False)
     if described:
         with stages.stage("verify"):
             check_unchanged(root, described, spec)

@@ -12,7 +12,7 @@ from gnomon.shadow.tables import TABLE_PREFIX, LakeSource, Table, is_lake, lake_
 @dataclass(frozen=True)
 class CatalogTable:
     """A table in the catalog's current state: `location` is its root, `places` has the place of each partition, by its
-    folder in an index ("" for a table without partitions)."""
+    folder in an index ("" for a table without partitions), `properties` are its TBLPROPERTIES."""
 
     name: str
     location: str
@@ -21,6 +21,7 @@ class CatalogTable:
     columns: str
     types: Mapping[str, str]
     places: Mapping[str, str]
+    properties: Mapping[str, str]
 
     def root_at(self, location: str) -> SourceRoot:
         """The table as a source. Files below `location` are named by their paths there."""

@@ -20,7 +20,7 @@ from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucke
 from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
 from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
 from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
-from gnomon.shadow.maintenance.index_here import MEMORY_BYTES, index_here
+from gnomon.shadow.maintenance.index_here import MEMORY_BYTES, Entries, index_entries, index_here
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
@@ -32,6 +32,7 @@ __all__ = [
     "MEMORY_BYTES",
     "AllVersions",
     "CompactResult",
+    "Entries",
     "EntrySorter",
     "Exported",
     "Record",
@@ -43,6 +44,7 @@ __all__ = [
     "file_columns",
     "find_all_versions",
     "history",
+    "index_entries",
     "index_here",
     "masks_at",
     "newest_records",

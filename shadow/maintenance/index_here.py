@@ -1,9 +1,12 @@
 """Index files of source files, made in this process."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gnomon.btree.hash_columns import buckets_of, plain_column
 from gnomon.shadow.lookup import write_index_file
@@ -15,9 +18,17 @@ from gnomon.shadow.storage import Storage
 MEMORY_BYTES = 1 << 30
 BATCH_ROWS = 65_536  # of a batch for a writer
 FILE = " "  # a name that no column of an index file has: the number of an entry's source file
+OFFSETS = 2  # columns of a pointer that place a row in its file: offset and sub-offset
 
 # The batches of a source file, as `stored_columns` makes them.
 Scan = Callable[[SourceFileEntry], Iterable[Sequence[pa.Array]]]
+
+
+class Entries(NamedTuple):
+    """Some entries: columns as `stored_columns` makes them, and the number of each entry's source file."""
+
+    columns: Sequence[pa.Array]
+    files: npt.NDArray[np.int32]
 
 
 def index_here(
@@ -34,34 +45,64 @@ def index_here(
 
     It takes about `most_bytes` of memory, and temporary files beyond (`EntrySorter`, with its errors). `told` is called
     with the number of source files that are scanned. Errors of `scan` pass."""
-    folders = sorted({spec.folder_of(file.partition) for file in files})
-    ordinals = {folder: i for i, folder in enumerate(folders)}
-    paths, partitions = [file.path for file in files], [file.partition for file in files]
-    counts, written = [], []
-    with EntrySorter(len(spec.stored_keys), range(len(folders) * spec.buckets), most_bytes) as sorter:
+    counts: list[int] = []
+
+    def scanned() -> Iterator[Entries]:
         for number, file in enumerate(files):
             rows = 0
             for columns in scan(file):
-                entries = _entries(spec, columns, number, ordinals[spec.folder_of(file.partition)])
-                rows += entries.num_rows
-                sorter.add(entries)
+                yield Entries(columns, np.full(len(columns[0]), number, np.int32))
+                rows += len(columns[0])
             counts.append(rows)
             told(number + 1)
-        for group, entries in sorter.groups():
-            folder, bucket = divmod(group, spec.buckets)
-            batches = _batches(spec, entries, paths, partitions)
-            written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
+
+    written = index_entries(storage, spec, segment_id, scanned(), files, most_bytes)
     return written, counts
 
 
-def _entries(spec: IndexSpec, columns: Sequence[pa.Array], number: int, folder: int) -> pa.Table:
-    """Entries with the number of their source file in place of its name, and of their index file."""
+def index_entries(
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    entries: Iterable[Entries],
+    files: Sequence[SourceFileEntry],
+    most_bytes: int = MEMORY_BYTES,
+    is_ordered: bool = True,
+    left_out: Callable[[], Collection[int]] = tuple,
+) -> list[IndexFileEntry]:
+    """Write the index files of a segment from entries of `files`. Entries of one key come in the given order, or where
+    that is not the order of the files and their rows (`is_ordered`), in this order. `left_out` is called after the last
+    entry: it returns the numbers of files whose entries are not written. Memory and errors as in `index_here`."""
+    folders = sorted({spec.folder_of(file.partition) for file in files})
+    ordinals = {folder: i for i, folder in enumerate(folders)}
+    folder_of = np.array([ordinals[spec.folder_of(file.partition)] for file in files], np.int32)
+    paths, partitions = [file.path for file in files], [file.partition for file in files]
+    keys, written = len(spec.stored_keys), []
+    sorted_by = keys if is_ordered else keys + 1 + OFFSETS
+    with EntrySorter(sorted_by, range(len(folders) * spec.buckets), most_bytes) as sorter:
+        for some in entries:
+            sorter.add(_table(spec, some, folder_of))
+        unwanted = pa.array(sorted(left_out()), pa.int32())
+        for group, held in sorter.groups():
+            folder, bucket = divmod(group, spec.buckets)
+            wanted = held if not len(unwanted) else held.filter(pc.invert(pc.is_in(held.column(FILE), unwanted)))
+            if wanted.num_rows:
+                batches = _batches(spec, wanted, paths, partitions)
+                written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
+    return written
+
+
+def _table(spec: IndexSpec, entries: Entries, folder_of: npt.NDArray[np.int32]) -> pa.Table:
+    """Entries with the numbers of their source files in place of their names, and of their index files. The key, the
+    file, and the row in the file come first, since entries are sorted by them."""
+    columns, keys = entries.columns, len(spec.stored_keys)
     plain = [plain_column(value, kind) for value, kind in zip(columns, spec.key_types, strict=False)]
-    rows = len(columns[0])
-    files = pa.array(np.full(rows, number, np.int32))
-    groups = pa.array((folder * spec.buckets + buckets_of(plain, spec.buckets)).astype(np.int32))
-    names = [*(str(i) for i in range(len(columns))), FILE, GROUP]
-    return pa.Table.from_arrays([*columns, files, groups], names=names)
+    groups = folder_of[entries.files] * spec.buckets + buckets_of(plain, spec.buckets)
+    named = {str(i): column for i, column in enumerate(columns)}
+    row = len(columns) - 1 - OFFSETS
+    order = [*map(str, range(keys)), FILE, *map(str, range(row, row + OFFSETS))]
+    named |= {FILE: pa.array(entries.files), GROUP: pa.array(groups.astype(np.int32))}
+    return pa.table({name: named[name] for name in dict.fromkeys([*order, *named])})
 
 
 def _batches(
@@ -72,4 +113,5 @@ def _batches(
     before = len(spec.stored_keys) + len(spec.include)
     for batch in entries.to_batches(max_chunksize=BATCH_ROWS):
         named = file_columns(spec, paths, partitions, batch.column(FILE))
-        yield pa.RecordBatch.from_arrays([*batch.columns[:before], *named, *batch.columns[before:-1]], names=names)
+        columns = [batch.column(str(i)) for i in range(batch.num_columns - 1)]
+        yield pa.RecordBatch.from_arrays([*columns[:before], *named, *columns[before:]], names=names)

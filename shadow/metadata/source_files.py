@@ -199,6 +199,12 @@ class Diff:
     def is_empty(self) -> bool:
         return not (self.new or self.changed or self.vanished or self.newer)
 
+    def only(self, paths: Collection[str]) -> "Diff":
+        """The difference with only these files to index. The entries of other changed files are dead nevertheless."""
+        new, changed = (tuple(info for info in some if info.path in paths) for some in (self.new, self.changed))
+        gone = tuple(info.path for info in self.changed if info.path not in paths)
+        return replace(self, new=new, changed=changed, vanished=self.vanished + gone)
+
     def applied_to(self, segments: Iterable[Segment]) -> list[Segment]:
         """The segments without the files that are changed or gone, and without masks."""
         return [replace(one, dead=one.dead | self.dead.get(one.id, frozenset()), masks={}) for one in segments]

@@ -13,6 +13,7 @@
 
 from gnomon.shadow.verify.append_checks import appends_report
 from gnomon.shadow.verify.external_table import PlainTable, plain_table
+from gnomon.shadow.verify.index_files import row_hashes
 from gnomon.shadow.verify.report import Report
 from gnomon.shadow.verify.snapshot import ENTRIES_PER_FILE, sampled, verify, verify_sample
 
@@ -22,6 +23,7 @@ __all__ = [
     "Report",
     "appends_report",
     "plain_table",
+    "row_hashes",
     "sampled",
     "verify",
     "verify_sample",

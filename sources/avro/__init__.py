@@ -23,12 +23,13 @@
 
 from gnomon.sources.avro.container import MAGIC
 from gnomon.sources.avro.iceberg_file import MOST_BLOCK_ROWS, numbers_of_rows, open_iceberg_avro
-from gnomon.sources.avro.reader import open_avro
+from gnomon.sources.avro.reader import AvroFile, open_avro
 from gnomon.sources.avro.write import avro_style
 
 __all__ = [
     "MAGIC",
     "MOST_BLOCK_ROWS",
+    "AvroFile",
     "avro_style",
     "numbers_of_rows",
     "open_avro",

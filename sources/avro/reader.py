@@ -17,6 +17,8 @@ from gnomon.sources.avro.container import (
     SYNC_BYTES,
     Block,
     Header,
+    ReadAheadBuffer,
+    check_block,
     parse_block,
     parse_header,
 )
@@ -152,6 +154,16 @@ class AvroFile:
         decoder = self._schema.decoder(columns)
         within = split or (0, self._size)
         yield from scan_rows(reader, self.header, self._codec, self._schema.least, decoder, within)
+
+    def blocks(self, reader: RangeReader) -> Iterator[Block]:
+        """All blocks, in file order. Of a local file only their heads and sync markers are read, of a remote one all
+        bytes, in long reads. DamagedSource where they do not reach to the end of the file."""
+        reads = ReadAheadBuffer(reader, reader.size if reader.is_remote else 0)
+        offset = self.header.end
+        while offset < reader.size:
+            block = check_block(reads, offset, self.header.sync)
+            yield block
+            offset = block.end
 
     def units(self, offsets: Numbers) -> Numbers:
         """The positions of blocks."""

@@ -26,13 +26,14 @@ process on some damaged files, so this package decodes the bytes itself.
 """
 
 from gnomon.sources.orc.file_tail import MAGIC
-from gnomon.sources.orc.reader import OPTIONS, TIMESTAMP_UNIT, open_orc
+from gnomon.sources.orc.reader import OPTIONS, TIMESTAMP_UNIT, OrcFile, open_orc
 from gnomon.sources.orc.write import orc_style
 
 __all__ = [
     "MAGIC",
     "OPTIONS",
     "TIMESTAMP_UNIT",
+    "OrcFile",
     "open_orc",
     "orc_style",
 ]

@@ -21,7 +21,7 @@
 from gnomon.sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
 from gnomon.sources.parquet.page_map_codec import check_maps, have_values
-from gnomon.sources.parquet.reader import open_parquet
+from gnomon.sources.parquet.reader import ParquetFile, open_parquet
 from gnomon.sources.parquet.value_map_codec import DamagedMaps
 from gnomon.sources.parquet.write import ParquetStyle, parquet_style
 
@@ -32,6 +32,7 @@ __all__ = [
     "OLD_CALENDAR",
     "PHYSICAL_TYPE",
     "DamagedMaps",
+    "ParquetFile",
     "ParquetStyle",
     "check_maps",
     "have_values",

@@ -85,6 +85,11 @@ class ParquetFile:
         return self._footer.rows
 
     @property
+    def group_rows(self) -> list[int]:
+        """The rows of each row group."""
+        return [group.rows for group in self._footer.row_groups]
+
+    @property
     def schema(self) -> pa.Schema:
         return self._types.schema
 

@@ -18,12 +18,13 @@ The pointer of a row is the position of its record, or the position of its block
 """
 
 from gnomon.sources.sequence.header import MAGIC
-from gnomon.sources.sequence.reader import open_sequence
+from gnomon.sources.sequence.reader import SequenceFile, open_sequence
 from gnomon.sources.sequence.value_columns import OPTIONS, unnamed_values
 
 __all__ = [
     "MAGIC",
     "OPTIONS",
+    "SequenceFile",
     "open_sequence",
     "unnamed_values",
 ]

@@ -1,0 +1,59 @@
+"""The engine of an import: entries come from an index of Dione's, and the source is not scanned."""
+
+from collections.abc import Collection, Sequence
+
+from gnomon.jobs.build import Engine
+from gnomon.jobs.dione.dione_index import DioneIndex
+from gnomon.jobs.dione.takeover import LeftOut, Takeover
+from gnomon.jobs.files import CatalogTable, Described
+from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.stages import Stages
+from gnomon.shadow.maintenance import MEMORY_BYTES, index_entries
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SourceRoot
+from gnomon.shadow.storage import Storage
+from gnomon.shadow.tables import LakeSource, Table
+
+
+class DioneEngine(LocalEngine):
+    """Writes index files from the entries of `index`. `catalog` reads tables; None where none is named. `left_out` has
+    the files whose entries were not taken over."""
+
+    def __init__(
+        self,
+        index: DioneIndex,
+        catalog: Engine | None = None,
+        compare_all: bool = False,
+        memory: int = MEMORY_BYTES,
+    ) -> None:
+        super().__init__(memory)
+        self._index = index
+        self._tables: Engine = catalog or LocalEngine()
+        self._compare_all = compare_all
+        self.left_out: list[LeftOut] = []
+
+    def read_table(self, source: str) -> CatalogTable | LakeSource:
+        return self._tables.read_table(source)
+
+    def folders_table(self, source: str, root: str) -> Table:
+        return self._tables.folders_table(source, root)
+
+    def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
+        self._tables.add_partitions(source, root, folders)
+
+    def write_index_files(
+        self,
+        storage: Storage,
+        root: SourceRoot,
+        spec: IndexSpec,
+        segment: str,
+        described: Sequence[Described],
+        stages: Stages,
+    ) -> tuple[list[IndexFileEntry], list[Described]]:
+        takeover = Takeover(self._index, root, spec, described, self._compare_all)
+        files = [one.entry for one in described]
+        with stages.stage("import", len(described), "files"):
+            written = index_entries(
+                storage, spec, segment, takeover.entries(), files, self.memory, False, lambda: takeover.left_out
+            )
+        self.left_out = [LeftOut(files[i].path, reason) for i, reason in sorted(takeover.left_out.items())]
+        return written, [one for i, one in enumerate(takeover.described) if i not in takeover.left_out]

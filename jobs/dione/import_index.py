@@ -1,0 +1,70 @@
+"""The import of an index of Dione's: a build whose entries are read from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+from gnomon.jobs.build import BuildRequest, BuildResult, Engine, build_index
+from gnomon.jobs.dione.dione_index import find_index
+from gnomon.jobs.dione.engine import DioneEngine
+from gnomon.jobs.dione.takeover import LeftOut
+from gnomon.jobs.files import no_catalog
+from gnomon.jobs.stages import Progress
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.storage import Place, as_location
+from gnomon.shadow.tables import is_lake
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The result of an import: that of the build, and the source files that it left out, since their entries in
+    Dione's index are missing or wrong. `gnomon build INDEX` indexes them."""
+
+    build: BuildResult
+    left_out: Sequence[LeftOut]
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self.build), "left_out": [one._asdict() for one in self.left_out]}
+
+
+def import_dione(
+    engine: Engine | None,
+    dione: Place,
+    index: Place,
+    source: Place | None = None,
+    include: Sequence[str] | None = None,
+    *,
+    format: str = "auto",
+    options: Mapping[str, str] | None = None,
+    buckets: int | None = None,
+    flat: bool | None = None,
+    compare_all: bool = False,
+    progress: Progress | None = None,
+) -> ImportResult:
+    """Take over an index of Dione's: the folder or the table `table:db.name` of it. `source` is the data that it is of
+    (a path or `table:db.name`); a table of Dione's names its own. `include` chooses from its more fields, by default
+    all.
+
+    The entries are those of source files that `index` does not cover yet. Of each file they must be as many as its
+    rows, each must lead to another row, and sampled rows must have their keys. All rows are compared of files that
+    were written after Dione's index, or of all files with `compare_all`. A file that fails is left out. `engine` reads
+    tables; None where none is named. Other arguments and errors are those of `build`."""
+    found = find_index(as_location(dione), _read_no_table if engine is None else engine.read_table)
+    place = as_location(source) if source is not None else found.source
+    if not place:
+        raise UsageError("a folder of Dione's does not say which data it is of; name the source (--source)", found.name)
+    if is_lake(place):
+        raise UsageError("Dione indexes no tables of this format", place)
+    unknown = [name for name in include or () if name not in found.more_fields]
+    if unknown:
+        known = ", ".join(found.more_fields) or "none"
+        raise UsageError(f"include: {unknown[0]} is not one of its more fields; it has {known}", found.name)
+    kept = found.more_fields if include is None else include
+    dione_engine = DioneEngine(found, engine, compare_all)
+    request = BuildRequest(found.keys, kept, buckets, format=format, options=options or {}, flat=flat)
+    built = build_index(dione_engine, place, as_location(index), request, progress)
+    return ImportResult(built, dione_engine.left_out)
+
+
+def _read_no_table(source: str) -> NoReturn:
+    raise no_catalog(source)

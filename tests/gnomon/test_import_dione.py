@@ -1,0 +1,39 @@
+"""gnomon import-dione."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnomon.__main__ import main
+from tests.jobs.dione.dione_files import dione_index
+from tests.jobs.dione.test_import import ROWS, file_of, write_source
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main(list(map(str, words)))
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def test_an_import_says_what_it_took_over_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    dione = dione_index(source, tmp_path / "dione", ["key"], [], "parquet")
+    (source / "dt=2026-01-02" / "part-3").write_bytes(file_of("parquet", 9))
+    words = "import-dione", dione, tmp_path / "index", "--source", source
+    code, out, err = run(capsys, *words)
+    assert code == 0
+    assert out.startswith(f"snapshot 1: 3 files and {3 * ROWS} rows taken over in ")
+    assert out.endswith(f"1 file left out; gnomon build {tmp_path / 'index'} indexes them\n")
+    assert "gnomon: left out dt=2026-01-02/part-3: " in err
+    code, out, _ = run(capsys, *words, "--json")
+    result = json.loads(out)
+    assert (result["committed"], [one["path"] for one in result["left_out"]]) == (False, ["dt=2026-01-02/part-3"])
+
+
+def test_a_folder_without_a_source_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    dione = dione_index(source, tmp_path / "dione", ["key"], [], "parquet")
+    code, out, err = run(capsys, "import-dione", dione, tmp_path / "index")
+    assert (code, out) == (2, "")
+    assert err == f"gnomon: {dione}: a folder of Dione's does not say which data it is of; name the source (--source)\n"

@@ -1,0 +1,1 @@
+"""Takeovers of indexes of Dione's."""
