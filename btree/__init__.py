@@ -16,7 +16,7 @@
 - `rows`          sorted batches to records, with the checks that every writer makes
 - `codecs`        block compression, and the checksum of a block
 - `writer`        sorted Arrow batches to one index file
-- `dione`         sorted Arrow batches to a file with the bytes of Dione's own writer
+- `dione`         what only Dione's files need
 - `node`          one block, searched by bisection
 - `blocks`        an open file as blocks
 - `traversal`     from a node along its links to its children

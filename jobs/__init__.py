@@ -6,7 +6,7 @@
 - `local`   the engine of this process
 - `build`   builds of an index
 - `dedup`   appends of the rows of a batch whose key is new
-- `dione`   the takeover of indexes that Dione made
+- `dione`   indexes of Dione's: taken over, and written for its readers
 """
 
 from gnomon.jobs.stages import TASKS, Progress, Stages, Step, job_span

@@ -46,6 +46,13 @@ class RowTable:
             found = np.where(is_there, self.firsts[within] if len(self.places) else 0, 0) + sub_offsets
         return np.where(is_there & (sub_offsets >= 0) & (found < self.rows), found, NO_ROW)
 
+    def of_dione(self, offsets: Ints, sub_offsets: Ints) -> tuple[Ints, Ints]:
+        """Dione's `data_offset` and `data_sub_offset` of pointers of ours."""
+        if not self.is_ordinal or self.places is None:
+            return offsets, sub_offsets
+        place = np.searchsorted(self.firsts, offsets, side="right") - 1
+        return self.places[place], offsets - self.firsts[place]
+
     def pointers(self, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
         """`data_offset`, `data_sub_offset` and `data_size` of rows, as a scan gives them."""
         if self.is_ordinal:

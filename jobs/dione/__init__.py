@@ -1,12 +1,15 @@
-"""The takeover of indexes that Dione made.
+"""Indexes of Dione's: taken over, and written for its readers.
 
 - `import_index`  the import: a build whose entries come from Dione's index
+- `export_index`  an index as one of Dione's
+- `export_files`  its files
 - `dione_index`   the files and columns of an index of Dione's
 - `takeover`      its entries, with pointers translated and compared with the source
 - `engine`        the engine of such a build
 """
 
+from gnomon.jobs.dione.export_index import Exported, export_dione
 from gnomon.jobs.dione.import_index import ImportResult, import_dione
 from gnomon.jobs.dione.takeover import LeftOut
 
-__all__ = ["ImportResult", "LeftOut", "import_dione"]
+__all__ = ["Exported", "ImportResult", "LeftOut", "export_dione", "import_dione"]

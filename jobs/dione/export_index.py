@@ -1,0 +1,169 @@
+"""The export of an index as one of Dione's: its files, its buckets, its names."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gnomon.btree import BTreeError
+from gnomon.btree.dione import check_hashed
+from gnomon.btree.schema import Column, EntrySchema
+from gnomon.jobs.dione.dione_index import DATA_TABLE, KEYS, MORE_FIELDS, SEPARATOR
+from gnomon.jobs.dione.export_files import ExportedFiles, hadoop_location
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.maintenance import MEMORY_BYTES
+from gnomon.shadow.metadata import IndexSpec, View, check_apart, open_view, source_of
+from gnomon.shadow.storage import Place, Storage, join, storage_at
+from gnomon.shadow.tables import partition_folders, partition_values
+from gnomon.sources import POINTER_COLUMNS
+
+FORMATS = ("parquet", "orc", "avro", "sequence")
+POINTER_TYPES = ("string", "bigint", "int", "int")
+SCHEMA_PATH = ".btree.avsc"  # the columns of the files, for Hive
+RECORD_PATH = "_gnomon-export.json"  # which files each partition was exported with; engines skip it
+RECORD_DOC = "doc"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote: `files` with the rows of the partitions `written`, whose source files have changed since
+    the last export; `removed` are partitions that are gone. `rows` are those of all partitions. `statement` declares
+    the table in Hive or Spark."""
+
+    rows: int
+    partitions: int
+    files: int
+    written: Sequence[str]
+    removed: Sequence[str]
+    statement: str
+
+
+def export_dione(
+    index: Place, folder: Place, table: str = "TABLE", data_table: str = "", memory: int = MEMORY_BYTES
+) -> Exported:
+    """Write the newest snapshot of an index to a folder as an index of Dione's. A later export to the same folder
+    writes the partitions whose files have changed. `table` is the name of the index table and `data_table` that of the
+    data in the `statement`; an index of a table of the catalog names its own data.
+
+    UsageError for an index that Dione cannot hold; StalePointer where a Parquet file has changed since it was indexed;
+    other errors as in a scan of the index. While a partition is written, Dione's readers may miss its keys."""
+    storage, out = storage_at(index), storage_at(folder)
+    view = open_view(storage)
+    schema = _checked(view)
+    check_apart(source_of(view.spec), out)
+    data = view.spec.table or data_table
+    if not data:
+        raise UsageError("Dione finds the data by its table's name; name it (--data-table)", view.spec.source_name)
+    digests = _digests(view)
+    folders = {partition: _folder(partition) for partition in digests}
+    before = _record(out)
+    now = {folders[partition]: digest for partition, digest in digests.items()}
+    changed = {partition: name for partition, name in folders.items() if before.get(name) != now[name]}
+    removed = sorted(before.keys() - now.keys())
+    _write_record(out, {name: digest for name, digest in before.items() if now.get(name) == digest})
+    for name in (*removed, *changed.values()):
+        out.delete_folder(name)
+    files = ExportedFiles(storage, view, schema, out, changed, memory).write() if changed else 0
+    _put(out, SCHEMA_PATH, json.dumps(schema.to_avro(RECORD_DOC, null_first=False), indent=2))
+    _write_record(out, now)
+    statement = _statement(view.spec, schema, out, table, data)
+    return Exported(view.snapshot.rows, len(now), files, list(changed.values()), removed, statement)
+
+
+# -- what Dione can hold -----------------------------------------------------------------------------------------------
+
+
+def _checked(view: View) -> EntrySchema:
+    """The columns of the files. UsageError for an index that Dione cannot hold."""
+    spec = view.spec
+    spec.entries.check_source("a key-value folder has no pointers, which an index of Dione's has")
+    if view.snapshot.table is not None or spec.format not in FORMATS:
+        what = "a lake table" if view.snapshot.table is not None else f"files of format {spec.format}"
+        raise UsageError(f"Dione indexes no {what}", spec.source_name, expected=f"one of {', '.join(FORMATS)}")
+    if not spec.partitions:
+        raise UsageError("Dione indexes no source without partitions", spec.source_name)
+    chosen = [column.name for column in spec.keys if column.partition]
+    if chosen:
+        raise UsageError("a key of Dione's has no partition columns", column=chosen[0])
+    keys = tuple(Column(column.name, column.type) for column in spec.stored_keys)
+    values = tuple(Column(column.name, column.type) for column in spec.include)
+    pointers = tuple(Column(name, kind) for name, kind in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
+    for column in values:
+        if column.type.startswith("decimal"):
+            raise UsageError("an index of Dione's has no decimals", column=column.name, found=column.type)
+    try:
+        check_hashed(keys)
+        return EntrySchema(keys, (*values, *pointers))
+    except BTreeError as error:
+        raise UsageError(error.what, column=error.column, found=error.found) from None
+
+
+def _folder(partition: str) -> str:
+    """The folder of a partition, as Spark names it. UsageError for a value that Dione's reader does not find: it takes
+    names as they are, and Spark escapes some characters."""
+    values = partition_values(partition)
+    plain = "/".join(f"{name}={text}" for name, text in values.items())
+    if None in values.values() or partition_folders({name: text or "" for name, text in values.items()}) != plain:
+        raise UsageError("Dione's reader finds no partition with an empty value or an escaped character", partition)
+    return plain
+
+
+# -- what was exported before ------------------------------------------------------------------------------------------
+
+
+def _digests(view: View) -> dict[str, str]:
+    """For each partition with rows, a text that changes with its files."""
+    files: dict[str, list[list[object]]] = {}
+    for file in view.covered.values():
+        if file.rows:
+            files.setdefault(file.partition, []).append([file.path, file.size, file.mtime_ns, file.etag, file.digest])
+    return {
+        partition: hashlib.blake2b(json.dumps(sorted(some)).encode(), digest_size=16).hexdigest()
+        for partition, some in sorted(files.items())
+    }
+
+
+def _record(out: Storage) -> dict[str, str]:
+    """The digest of each partition of the last export, by its folder. UsageError where files are there and no
+    record."""
+    try:
+        found: dict[str, str] = json.loads(out.read(RECORD_PATH))
+    except FileNotFoundError:
+        stranger = next(iter(out.list(hidden=True)), None)
+        if stranger is None:
+            return {}
+        raise UsageError(f"there are files ({stranger.path}) and no export; name another folder", out.root) from None
+    except ValueError:
+        raise UsageError("cannot be read; remove the folder and export again", join(out.root, RECORD_PATH)) from None
+    return found
+
+
+def _write_record(out: Storage, digests: Mapping[str, str]) -> None:
+    _put(out, RECORD_PATH, json.dumps(digests, indent=1))
+
+
+def _put(out: Storage, path: str, text: str) -> None:
+    out.delete(path)
+    out.put_new(path, [text.encode()])
+
+
+def _statement(spec: IndexSpec, schema: EntrySchema, out: Storage, table: str, data_table: str) -> str:
+    """The statement that declares the table, with the properties by which Dione finds the data."""
+    columns = ", ".join(f"`{column.name}` {column.type}" for column in schema.columns)
+    partitions = ", ".join(f"`{name}` {spec.partition_type(name)}" for name in spec.partitions)
+    root = hadoop_location(out.root)
+    properties = {
+        DATA_TABLE: data_table,
+        KEYS: SEPARATOR.join(column.name for column in schema.keys),
+        MORE_FIELDS: SEPARATOR.join(column.name for column in spec.include),
+        "avro.schema.url": f"{root}/{SCHEMA_PATH}",
+    }
+    shown = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+    return (
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {table} ({columns}) PARTITIONED BY ({partitions}) "
+        f"STORED AS AVRO LOCATION {_text(root)} TBLPROPERTIES ({shown})"
+    )
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

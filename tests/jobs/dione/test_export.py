@@ -1,0 +1,173 @@
+"""An index written as one of Dione's: every key is in the file where Dione's reader looks for it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnomon.btree import BTreeReader
+from gnomon.btree.dione import dione_buckets
+from gnomon.jobs.build import build
+from gnomon.jobs.dione import export_dione, export_files, import_dione
+from gnomon.shadow import UsageError
+from gnomon.shadow.errors import StalePointer
+from gnomon.shadow.storage import storage_at
+from tests.jobs.dione.test_import import DAYS, FORMATS, ROWS, contents, file_of, write_source
+
+HASHES = [  # by Dione's classes: the columns of a key, and its buckets of 2, 3, 10 and 200
+    (["msg_20"], (1, 2, 1, 31)),
+    (["msg_20", "sub_msg_20"], (1, 2, 1, 131)),
+    (["42"], (0, 0, 4, 104)),
+    (["g7", "-3"], (1, 0, 7, 87)),
+    (["a", "b", "c"], (0, 1, 6, 96)),
+    (["\u00e9\U0001f600"], (0, 1, 4, 14)),
+    ([""], (1, 2, 5, 145)),
+    ([None], (1, 2, 5, 145)),
+]
+
+
+@pytest.mark.parametrize(("key", "expected"), HASHES)
+def test_the_bucket_of_a_key_is_diones(key: list[str | None], expected: tuple[int, ...]) -> None:
+    columns = [pa.array(["\u00e9\U0001f600 before", value, "after"]) for value in key]
+    assert tuple(int(dione_buckets(columns, buckets)[1]) for buckets in (2, 3, 10, 200)) == expected
+
+
+def test_numbers_and_booleans_hash_as_their_texts() -> None:
+    numbers, flags = [0, -7, 42, None], [True, False, None]
+    for values in (numbers, flags):
+        texts = pa.array([None if value is None else str(value).lower() for value in values])
+        assert dione_buckets([pa.array(values)], 97).tolist() == dione_buckets([texts], 97).tolist()
+
+
+def names_by_folder(folder: Path) -> dict[str, list[str]]:
+    return {day: sorted(path.name for path in (folder / day).iterdir()) for day in DAYS}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_taken_over_is_the_index(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 100)
+    source = write_source(tmp_path / "source", format)
+    build(None, source, tmp_path / "index", ["key"], FORMATS[format])
+    found = export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert (found.rows, found.partitions, found.files, found.removed) == (4 * ROWS, 2, 12, [])
+    for day, names in names_by_folder(tmp_path / "dione").items():
+        assert len(names) == 6
+        for bucket, name in enumerate(names):
+            with storage_at(tmp_path / "dione").open(f"{day}/{name}") as reader:
+                for batch in BTreeReader(reader).scan_batches(["key"]):
+                    assert set(dione_buckets([batch.column(0)], 6).tolist()) == {bucket}
+    import_dione(None, tmp_path / "dione", tmp_path / "again", source)
+    assert contents(tmp_path / "again") == contents(tmp_path / "index")
+
+
+def test_a_bucket_without_keys_has_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 1)
+    (tmp_path / "source" / "n=1").mkdir(parents=True)
+    pq.write_table(pa.table({"key": ["a"] * 9}), tmp_path / "source" / "n=1" / "a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["key"])
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").files == 9
+    paths = sorted((tmp_path / "dione" / "n=1").iterdir())
+    entries = [len(list(BTreeReader(storage_at(path.parent).open(path.name)).scan())) for path in paths]
+    assert entries == [9 * (i == int(dione_buckets([pa.array(["a"])], 9)[0])) for i in range(9)]
+
+
+def test_a_later_export_writes_what_changed(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    build(None, source, tmp_path / "index", ["key"])
+    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    before = names_by_folder(tmp_path / "dione")
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == []
+    (source / DAYS[1] / "part-9").write_bytes(file_of("parquet", 9))
+    build(None, source, tmp_path / "index", ["key"])
+    found = export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert (found.written, found.rows) == ([DAYS[1]], 5 * ROWS)
+    now = names_by_folder(tmp_path / "dione")
+    assert now[DAYS[0]] == before[DAYS[0]]
+    assert set(now[DAYS[1]]).isdisjoint(before[DAYS[1]])
+    shutil.rmtree(source / DAYS[0])
+    build(None, source, tmp_path / "index", ["key"], accept_vanished=True)
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").removed == [DAYS[0]]
+    assert not (tmp_path / "dione" / DAYS[0]).exists()
+
+
+def test_an_export_that_was_cut_short_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    build(None, source, tmp_path / "index", ["key"])
+    with monkeypatch.context() as patched:
+        patched.setattr(export_files.ExportedFiles, "_write", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == list(DAYS)
+
+
+def test_the_statement_names_what_dione_asks_for(tmp_path: Path) -> None:
+    build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"], ["n"])
+    dione = tmp_path / "dione"
+    assert export_dione(tmp_path / "index", dione, "db.data_index", "db.data").statement == (
+        "CREATE EXTERNAL TABLE IF NOT EXISTS db.data_index (`key` string, `n` bigint, `data_filename` string, "
+        "`data_offset` bigint, `data_sub_offset` int, `data_size` int) PARTITIONED BY (`dt` string) "
+        f"STORED AS AVRO LOCATION 'file:{dione}' TBLPROPERTIES ('index.meta.dataTableName' = 'db.data', "
+        "'index.meta.keys' = 'key', 'index.meta.moreFields' = 'n', "
+        f"'avro.schema.url' = 'file:{dione}/.btree.avsc')"
+    )
+    fields = json.loads((dione / ".btree.avsc").read_text())["fields"]
+    assert [one["name"] for one in fields][-1] == "metadata"
+    assert fields[0] == {"name": "key", "type": ["string", "null"]}
+
+
+def test_nulls_are_last(tmp_path: Path) -> None:
+    (tmp_path / "source" / "n=1").mkdir(parents=True)
+    table = pa.table({"a": ["x", None, "y", None], "b": pa.array([None, 2, 1, None], pa.int64())})
+    pq.write_table(table, tmp_path / "source" / "n=1" / "a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["a", "b"])
+    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    [path] = (tmp_path / "dione" / "n=1").iterdir()
+    with storage_at(path.parent).open(path.name) as reader:
+        assert [key for key, _ in BTreeReader(reader).scan()] == [("x", None), ("y", 1), (None, 2), (None, None)]
+
+
+def test_a_source_file_that_changed_is_refused(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    build(None, source, tmp_path / "index", ["key"])
+    (source / DAYS[0] / "part-0").write_bytes(file_of("parquet", 5))
+    with pytest.raises(StalePointer, match="part-0"):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+
+
+COLUMNS = {
+    "day": (pa.array([1, 2], pa.date32()), "does not find keys of this type"),
+    "time": (pa.array([1, 2], pa.timestamp("us", "UTC")), "does not find keys of this type"),
+    "double": (pa.array([1.0, 2.0]), "does not find keys of this type"),
+    "decimal": (pa.array([1, 2]).cast(pa.decimal128(20, 0)), "does not find keys of this type"),
+    "binary": (pa.array([b"1", b"2"]), "does not find keys of this type"),
+    "no table": (pa.array(["a", "b"]), "name it"),
+    "no partitions": (pa.array(["a", "b"]), "no source without partitions"),
+    "partition key": (pa.array(["a", "b"]), "no partition columns"),
+    "escaped": (pa.array(["a", "b"]), "escaped character"),
+    "csv": (pa.array(["a", "b"]), "files of format csv"),
+    "files there": (pa.array(["a", "b"]), "there are files"),
+    "flag and number": (pa.array([True, False]), "no composite keys"),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_what_dione_cannot_hold_is_refused(tmp_path: Path, case: str) -> None:
+    values, what = COLUMNS[case]
+    folder = {"no partitions": "", "escaped": "n=a%3Ab"}.get(case, "n=1")
+    (tmp_path / "source" / folder).mkdir(parents=True)
+    if case == "csv":
+        (tmp_path / "source" / folder / "a.csv").write_text("key,more\na,1\n")
+    else:
+        table = pa.table({"key": values, "more": np.arange(2)})
+        pq.write_table(table, tmp_path / "source" / folder / "a.parquet")
+    keys = {"partition key": ["key", "n"], "flag and number": ["key", "more"]}.get(case, ["key"])
+    build(None, tmp_path / "source", tmp_path / "index", keys)
+    if case == "files there":
+        (tmp_path / "dione").mkdir()
+        (tmp_path / "dione" / "file").write_text("")
+    with pytest.raises(UsageError, match=what):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="" if case == "no table" else "db.data")
