@@ -1,7 +1,7 @@
 """The growth of an index with its source files, its partitions and its rows: `python -m bench.growth`.
 
 Sources of many tiny Parquet files, and of a few large ones, are made and indexed without Spark. Each command is a
-process of its own. The result is two tables of docs/planning.md and one JSON line. The figures of an index stay in its
+process of its own. The result is the tables of docs/planning.md and one JSON line. The figures of an index stay in its
 folder, and a second run does not measure it again.
 """
 
@@ -53,6 +53,12 @@ NIGHTLY = {
     "compact s": "compact_seconds",
     "vacuum s": "vacuum_seconds",
 }
+WITH_SPARK = {
+    "build by Spark s": "seconds",
+    "peak of Java": "java_mb",
+    "of the driver's Python": "driver_mb",
+    "of the largest worker": "worker_mb",
+}
 TEMPLATE = np.arange(1 << 60, (1 << 60) + ROWS_A_FILE, dtype=np.int64)  # keys that no other bytes of the file look like
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -86,8 +92,8 @@ def gnomon(*arguments: str | Path) -> Cost:
     return measured([sys.executable, "-m", "gnomon", *map(str, arguments)])
 
 
-def build(*arguments: str | Path) -> Cost:
-    return gnomon("build", *arguments, "--engine", "local")
+def build(*arguments: str | Path, engine: str = "local") -> Cost:
+    return gnomon("build", *arguments, "--engine", engine)
 
 
 def make_files(source: Path, case: Case) -> None:
@@ -174,6 +180,25 @@ def measure(name: str, folder: Path, key: object, *arguments: str) -> Figures:
     }
 
 
+def figures_with_spark(name: str, folder: Path, *arguments: str) -> Figures:
+    """The figures of a first build by Spark of the `source` in a folder, which keeps them, too."""
+    record = folder / "figures-spark.json"
+    if not record.exists():
+        index = folder / "index-spark"
+        shutil.rmtree(index, ignore_errors=True)
+        cost = build(folder / "source", index, *arguments, engine="spark")
+        of_workers = [peak for program, peak in cost.programs.items() if program.startswith("python")]
+        peaks = {
+            "java_mb": cost.programs["java"],
+            "driver_mb": cost.programs["command"],
+            "worker_mb": max(of_workers, default=0),
+        }
+        record.write_text(json.dumps({"index": name, "seconds": cost.seconds, **peaks}))
+        shutil.rmtree(index)
+    found: Figures = json.loads(record.read_text())
+    return found
+
+
 def table(found: Sequence[Figures], columns: Mapping[str, str]) -> str:
     """Figures of all indexes as a table."""
     lines = [row([str(one["index"]), *(cell(name, one[name]) for name in columns.values())]) for one in found]
@@ -193,25 +218,29 @@ def cell(name: str, value: float | str) -> str:
 def growth(
     most_files: Annotated[int, typer.Option(help="Leave out sources with more files.")] = 100_000,
     rows: Annotated[list[int] | None, typer.Option(help="Rows of a large source; repeatable.")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Build each source by Spark, too.")] = False,
     folder: Annotated[Path, typer.Option(help="Where sources and indexes go.")] = Path(".bench/growth"),
 ) -> None:
     """Build, open and serve indexes of more and more files, partitions and rows."""
     say(about(COMMAND, LIBRARIES))
-    found = []
+    found: list[Figures] = []
+    by_spark: list[Figures] = []
     for case in (case for case in CASES if case.files <= most_files):
         place = folder / case.name
         if not (place / "source").exists():
             make_files(place / "source", case)
-        layout = "--flat" if case.flat else "--partitioned"
-        found.append(figures(case.name.replace("-", " "), place, 7, "--key", "id", layout))
+        name, options = case.name.replace("-", " "), ("--key", "id", "--flat" if case.flat else "--partitioned")
+        found.append(figures(name, place, 7, *options))
+        by_spark += [figures_with_spark(name, place, *options)] if spark else []
     for count in rows or ():
         place = folder / f"{count}-rows"
         if not (place / "source").exists():
             make_rows(place / "source", count)
         key = page_urls(np.array([count // 2])).to_pylist()[0]
         found.append(figures(f"{count:,} rows", place, key, "--key", "id"))
-    say(f"{table(found, SIZES)}\n\n{table(found, NIGHTLY)}")
-    say(json.dumps(found))
+        by_spark += [figures_with_spark(f"{count:,} rows", place, "--key", "id")] if spark else []
+    say("\n\n".join([table(found, SIZES), table(found, NIGHTLY), *([table(by_spark, WITH_SPARK)] if spark else [])]))
+    say(json.dumps([found, by_spark]))
 
 
 if __name__ == "__main__":

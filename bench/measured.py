@@ -3,26 +3,58 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# Runs a command, and prints its seconds, CPU seconds and peak MB of memory. It is a process of its own, since the peak
-# of a process is at least that of the one that started it.
+# Runs a command, and prints its seconds, CPU seconds and peak MB of memory, then the peak MB of its own process and of
+# each program that it started. It is a process of its own, since the peak of a process is at least that of the one that
+# started it.
 MEASURE = """
-import json, os, subprocess, sys, time
+import json, os, subprocess, sys, threading, time
+
+peaks, done = {}, threading.Event()
+
+def watch(first):
+    while not done.wait(0.2):
+        parents, found = {}, {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+            except (OSError, ValueError):
+                continue
+            parents[int(pid)] = int(fields["PPid"])
+            found[int(pid)] = fields["Name"].strip(), int(fields.get("VmHWM", "0 kB").split()[0]) // 1024
+        for pid, (name, peak) in found.items():
+            above = parents[pid]
+            if pid == first:
+                name, above = "command", first
+            while above not in (0, first):
+                above = parents.get(above, 0)
+            if above == first:
+                peaks[name] = max(peak, peaks.get(name, 0))
+
 begin = time.perf_counter()
-_, status, used = os.wait4(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid, 0)
-print(json.dumps([time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024]))
+started = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+watcher = threading.Thread(target=watch, args=(started.pid,))
+watcher.start()
+_, status, used = os.wait4(started.pid, 0)
+seconds = time.perf_counter() - begin
+done.set()
+watcher.join()
+print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024, peaks]))
 sys.exit(status != 0)
 """
 
 
 class Cost(NamedTuple):
-    """Seconds, CPU seconds, and the peak MB of the largest process of a command."""
+    """Seconds, CPU seconds, and the peak MB of the largest process of a command that it waited for. `programs`
+    has the peak MB of its own process, as "command", and of the largest process of each program that it started and
+    that ran for 0.2 seconds, by name."""
 
     seconds: float
     cpu: float
     peak: int
+    programs: Mapping[str, int]
 
 
 def measured(command: Sequence[str]) -> Cost:

@@ -109,8 +109,12 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def _words(column: pa.Array) -> Words:
-    """A column of numbers as the unsigned words to hash; a null has any word."""
-    values: npt.NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    """A column of numbers as the unsigned words to hash; a null has any word. `fill_null` and `to_numpy` are not used:
+    they import pandas, if installed."""
+    kind = np.dtype(column.type.to_pandas_dtype())
+    values: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1] or b"", kind, len(column), column.offset * kind.itemsize
+    )
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), values.dtype.type(np.nan), values) + 0  # one NaN; -0.0 + 0 is 0.0
     return values.view(f"<u{values.itemsize}")
@@ -135,7 +139,7 @@ def _murmur3_binary(column: pa.Array, seeds: Hashes32, as_spark: bool = True) ->
 
 def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """The bytes of all values, and where each begins and ends in them. A null has none."""
-    column = pc.fill_null(column, b"")
+    column = pc.fill_null(column, b"") if column.null_count else column
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     used = memoryview(data)[edges[0] : edges[-1]] if data is not None else b""

@@ -79,6 +79,11 @@ COMMANDS = {
         "Take over an index that Dione made.",
         "gnomon import-dione table:lake.crawl_index /indexes/crawl",
     ),
+    "export-dione": Command(
+        "gnomon.commands.export_dione",
+        "Write an index for Dione's readers.",
+        "gnomon export-dione /indexes/crawl table:lake.crawl_index",
+    ),
     "verify": Command(
         "gnomon.commands.verify",
         "Check that an index is whole and its pointers are right.",

@@ -16,6 +16,7 @@ from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_ba
 from gnomon.indexer.index_manager import IndexManager
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
+from gnomon.indexer.tables import export_dione
 from gnomon.jobs.build import BuildResult
 from gnomon.jobs.dedup import DedupResult, Origin, batch_digest
 
@@ -30,6 +31,7 @@ __all__ = [
     "batch_digest",
     "build",
     "declare_table",
+    "export_dione",
     "filter_new",
     "import_dione",
     "join_with_index",

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.indexer.build import build
 from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
 from gnomon.indexer.join import join_with_index, load_by_index
-from gnomon.indexer.tables import read_table
+from gnomon.indexer.tables import default_location, read_table
 from gnomon.jobs.build import BuildRequest, plan
 from gnomon.jobs.files import named_source
 from gnomon.shadow import Index, UsageError, open_index
@@ -74,7 +73,7 @@ class IndexManager:
         check_form(spark, form)
         if table is not None and table_properties(spark, table) is not None:
             raise UsageError("there is a table of this name; IndexManager.load opens an index", table)
-        storage = storage_at(location or (_default_location(spark, table) if table else index_table_name))
+        storage = storage_at(location or (default_location(spark, table) if table else index_table_name))
         there = newest_view(storage)
         if table is None and there is not None:
             raise UsageError("there is an index already; IndexManager.load opens it", storage.root)
@@ -228,16 +227,6 @@ def _location_of(spark: SparkSession, table: str) -> str:
         dione = ", but of Dione's" if DIONE in properties else ""
         raise UsageError(f"not the table of an index of ours{dione}; IndexManager.create_new makes one", table)
     return properties[INDEX]
-
-
-def _default_location(spark: SparkSession, table: str) -> str:
-    """The default folder of a table in the catalog, which has a database's folder as a URI."""
-    database, _, name = table.rpartition(".")
-    if database and not spark.catalog.databaseExists(database):
-        raise UsageError(f"there is no database {database}; CREATE DATABASE makes one", table)
-    described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
-    [folder] = [row[1] for row in described if row[0] == "Location"]
-    return f"{unquote(folder).rstrip('/')}/{name.strip('`').lower()}"
 
 
 def _is_path(name: str) -> bool:

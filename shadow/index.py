@@ -16,7 +16,6 @@ from gnomon.shadow.fetch import (
     Ahead,
     Answer,
     Bounds,
-    FetchReads,
     FetchStats,
     Found,
     Query,
@@ -44,8 +43,9 @@ from gnomon.shadow.metadata import (
     View,
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion
+from gnomon.shadow.rows_of_files import IndexedFiles
 from gnomon.shadow.storage import CacheCounts, Storage, is_absolute, split
-from gnomon.sources import Numbers, Pointer
+from gnomon.sources import Pointer
 
 Result = TypeVar("Result")
 
@@ -361,27 +361,10 @@ class Index:
         """The live entries of an index file in these partitions, in key order."""
         return scan_entries(self._storage, self.spec, file, columns, partitions, stats)
 
-    def read(
-        self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
-    ) -> pa.Table:
-        """Rows of one source file: `Fetcher.table`."""
-        state = self._current.state
-        return state.required_fetcher().table(state.covered(path), pointers, keys, columns, stats)
-
-    def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
-        """The units in which rows of a source file are best read: `SourceFile.units`."""
-        state = self._current.state
-        return state.required_fetcher().units(state.covered(path), offsets, stats)
-
-    def check_file(self, path: str) -> None:
-        """SourceError unless a source file is still the one that was indexed."""
-        state = self._current.state
-        state.required_fetcher().files.check_file(state.covered(path))
-
-    def row_bytes(self, path: str) -> int:
-        """Mean bytes of a row of a source file."""
-        file = self._current.state.covered(path)
-        return max(1, file.size // max(file.rows, 1))
+    @property
+    def files(self) -> IndexedFiles:
+        """The source files, to read rows by pointers."""
+        return IndexedFiles(self._current)
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         """Yield source files with their schemas, newest segment first, until these together give each of `names` a

@@ -102,7 +102,7 @@ def dedup(
             vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
             opened = ready(started, index, origin, full, progress, vanished)
         result = append_rows(
-            _rows(started, batch, opened, format, options),
+            _rows(started, engines.session, batch, opened, format, options),
             index,
             name,
             scope,
@@ -116,12 +116,13 @@ def dedup(
     _show(result, json, report, source if is_new else None)
 
 
-def _rows(engine: Engine, batch: str, index: Index | None, format: str, options: dict[str, str] | None) -> BatchRows:
-    """The rows of the batch, for an engine."""
+def _rows(
+    engine: Engine, spark: Any, batch: str, index: Index | None, format: str, options: dict[str, str] | None
+) -> BatchRows:
+    """The rows of the batch, for an engine; `spark` is the session of Spark's."""
     if isinstance(engine, LocalEngine):
         return read_batch_here(batch, index, format, options, engine.memory)
     of_spark = importlib.import_module("gnomon.indexer.dedup")  # an append in this process does not need pyspark
-    spark = engine.spark  # type: ignore[attr-defined]
     rows: BatchRows = of_spark.SparkRows(spark, of_spark.read_batch(spark, batch, index, format, options))
     return rows
 

@@ -51,6 +51,7 @@ class Engines(ExitStack):
         self._most_rows = MOST_ROWS if name is EngineName.AUTO else None
         self._spark_settings = (master, conf)
         self._started: Engine | None = None
+        self.session: Any = None  # the session of Spark, once it is started
 
     def started(self, hive: bool = False) -> Engine:
         """The engine. `hive` starts Spark with the catalog of a Hive metastore."""
@@ -69,5 +70,6 @@ class Engines(ExitStack):
             raise MissingExtra.of(self._command, "pyspark", "spark")
         # Imported here: a command in this process does not need pyspark.
         session = importlib.import_module("gnomon.commands.spark").spark_session(*self._spark_settings, hive=hive)
-        engine: Engine = importlib.import_module("gnomon.indexer.build").SparkEngine(self.enter_context(session))
+        self.session = self.enter_context(session)
+        engine: Engine = importlib.import_module("gnomon.indexer.build").SparkEngine(self.session)
         return engine

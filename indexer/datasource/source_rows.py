@@ -28,7 +28,7 @@ def with_payload(index: Index, entries: pa.RecordBatch, table: EntryTable) -> It
     files = pc.run_end_encode(ordered.column(FILENAME))
     begin = 0
     for path, end in zip(files.values.to_pylist(), files.run_ends.to_pylist(), strict=True):
-        most = max(1, FETCH_BYTES // index.row_bytes(path))
+        most = max(1, FETCH_BYTES // index.files.row_bytes(path))
         for first in range(begin, end, most):
             yield _read(index, path, ordered.slice(first, min(most, end - first)), table)
         begin = end
@@ -40,7 +40,7 @@ def _read(index: Index, path: str, entries: pa.RecordBatch, table: EntryTable) -
     keys = {key.name: entries.column(stored[key.name].name) for key in index.spec.stored_keys}
     offsets = entries.column(OFFSET)
     pointers = np.column_stack([offsets.to_numpy(), entries.column(SUB_OFFSET).to_numpy()]).astype(np.int64)
-    rows = index.read(path, pointers, keys, table.payload, FetchReads())
+    rows = index.files.read(path, pointers, keys, table.payload, FetchReads())
     given = len(table.columns)
     arrays = [
         entries.column(table.known[name].name).cast(field.type)

@@ -4,7 +4,8 @@ Pointers go to tasks by file and by place in the file, so that several tasks sha
 reads its rows in file order (`gnomon.jobs.load.RowReader`)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -25,6 +26,7 @@ from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
 from gnomon.indexer.tables import arrow_schema
 from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, RowReader, Wanted, key_names, runs
 from gnomon.shadow import Index
+from gnomon.shadow.rows_of_files import NamedFiles, RowsOfFiles
 from gnomon.sources import FORMATS
 
 TASKS_PER_CORE = 2
@@ -34,14 +36,43 @@ PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the fil
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The input of the tasks of a load. `given`: the columns of the pointers to keep. `payload`: the columns to read.
-    `keys`: the columns of the pointers with the expected keys, by key column."""
+class PointedFiles:
+    """The files that pointers lead to. `open` gives them in a task. `keys`: the columns of the pointers with the
+    expected keys, by key column. `bytes` and `rows` of all files are 0 where they are unknown."""
 
-    index: AtSnapshot
+    open: Callable[[], RowsOfFiles]
+    format: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+    rows: int = 0
+
+    @classmethod
+    def of_index(cls, opened: Index, columns: Sequence[str]) -> "PointedFiles":
+        """The files of an index, for pointers with these columns."""
+        names = zip(opened.spec.keys, key_names(opened.spec), strict=True)
+        keys = {key.name: name for key, name in names if not key.partition and name in columns}
+        files = opened.view.covered.values()
+        total, rows = sum(file.size for file in files), sum(file.rows for file in files)
+        return cls(partial(_indexed, AtSnapshot.of(opened)), opened.spec.format, keys, total, rows)
+
+    @classmethod
+    def named(cls, format: str, options: Mapping[str, str]) -> "PointedFiles":
+        """Any files, which pointers name wholly."""
+        return cls(partial(NamedFiles, format, dict(options)), format)
+
+
+def _indexed(at: AtSnapshot) -> RowsOfFiles:
+    return open_in_worker(at).files
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The input of the tasks of a load. `given`: the columns of the pointers to keep. `payload`: the columns to
+    read."""
+
+    files: PointedFiles
     given: Sequence[str]
     payload: Sequence[str]
-    keys: Mapping[str, str]
     schema: StructType
     report: bool
 
@@ -52,11 +83,11 @@ class Asked:
         def in_type(array: pa.Array, name: str, rows: pa.Array, path: str) -> pa.Array:
             return as_spark(array, kinds[name], target.field(name).type, name, rows, path)
 
-        return Wanted(self.given, self.payload, self.keys, target, self.report, in_type)
+        return Wanted(self.given, self.payload, self.files.keys, target, self.report, in_type)
 
 
 def fetched(
-    opened: Index,
+    files: PointedFiles,
     found: DataFrame,
     given: Sequence[str],
     payload: StructType,
@@ -68,25 +99,21 @@ def fetched(
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
-    names = zip(opened.spec.keys, key_names(opened.spec), strict=True)
-    keys = {key.name: name for key, name in names if not key.partition and name in found.columns}
-    asked = Asked(AtSnapshot.of(opened), tuple(given), tuple(payload.names), keys, schema, report)
+    asked = Asked(files, tuple(given), tuple(payload.names), schema, report)
     tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
-    ordered = found.repartition(tasks, column(FILE), _piece(opened, found, tasks))
+    ordered = found.repartition(tasks, column(FILE), _piece(files, found, tasks))
     return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(asked, counters), schema)
 
 
-def _piece(opened: Index, found: DataFrame, tasks: int) -> Column:
+def _piece(files: PointedFiles, found: DataFrame, tasks: int) -> Column:
     """The number of the piece that holds a pointer's row. Rows without a pointer get numbers that spread them."""
-    files = opened.view.covered.values()
-    total, rows = sum(file.size for file in files), sum(file.rows for file in files)
     least, most = PIECE_BYTES
-    piece_bytes = min(max(total // (tasks * PIECES_PER_TASK), least), most)
+    piece_bytes = min(max(files.bytes // (tasks * PIECES_PER_TASK), least), most) if files.bytes else most
     place = column(OFFSET).cast("double")  # the offsets of Avro files in a lake table have up to 63 bits
-    if FORMATS[opened.spec.format].by_ordinal:
-        mean = max(total // max(rows, 1), 1)
+    if FORMATS[files.format].by_ordinal:
+        mean = max(files.bytes // max(files.rows, 1), 1)
         place = place * F.when(column(SIZE) > 0, column(SIZE)).otherwise(F.lit(mean))
-    packed = column(FILE).rlike(PACKED_TEXT) & F.lit(bool(FORMATS[opened.spec.format].endings))
+    packed = column(FILE).rlike(PACKED_TEXT) & F.lit(bool(FORMATS[files.format].endings))
     piece = F.when(packed, F.lit(0)).otherwise(F.floor(place / F.lit(piece_bytes)).cast("long"))
     plain = [column(field.name) for field in found.schema if _can_be_hashed(field.dataType)]
     return F.when(column(FILE).isNull(), F.xxhash64(*plain)).otherwise(piece)
@@ -102,7 +129,7 @@ def _fetch(asked: Asked, counters: FetchCounters) -> Callable[[Iterator[pa.Recor
         for run in runs(batches, FILE):
             if reader is None:
                 counters.tasks.add(1)
-                reader = RowReader(open_in_worker(asked.index), asked.wanted(), counters)
+                reader = RowReader(asked.files.open(), asked.wanted(), counters)
             yield from reader.rows(run)
 
     return fetch

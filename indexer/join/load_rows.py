@@ -4,23 +4,27 @@ The sample goes to the index's buckets, and each task looks its keys up in its o
 to their source files, and each task reads its rows in file order (`fetch`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
+from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType, StructType
 
-from gnomon.indexer.join.fetch import fetched
+from gnomon.indexer.join.fetch import PointedFiles, fetched
 from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
 from gnomon.indexer.keys import column, with_keys
-from gnomon.indexer.tables import source_types
+from gnomon.indexer.tables import source_types, spark_types
 from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
 from gnomon.jobs.load import load as load_here
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.metadata import check_names
+from gnomon.shadow.rows_of_files import NamedFiles, named_file
 from gnomon.shadow.storage import Place
-from gnomon.sources import POINTER_COLUMNS
+from gnomon.sources import POINTER_COLUMNS, check_options, detect
+from gnomon.sources.pointers import FILENAME
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
@@ -65,30 +69,39 @@ def load(
     found = located(spark, opened, sample, JoinOptions(how, null_safe), counters)
     report = unreadable == "report"
     types = source_types(spark, opened, payload)
-    return fetched(opened, found, keys.columns, types, report, counters)
+    files = PointedFiles.of_index(opened, found.columns)
+    return fetched(files, found, keys.columns, types, report, counters)
 
 
 def load_by_index(
     spark: SparkSession,
-    index: Place,
+    index: Place | None,
     pointers: DataFrame,
     columns: Sequence[str] | None = None,
     unreadable: str = "fail",
     counters: LoadCounters | None = None,
+    format: str = "auto",
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The rows of the source for pointers. `pointers` has the columns data_filename, data_offset, data_sub_offset and
-    data_size of `join_with_index`; it may have been filtered and joined since.
+    data_size, of `join_with_index`, of Dione, or of a job of yours; it may have been filtered and joined since. A file
+    may be named as the index does or wholly, as `file:/lake/a.parquet`. A `data_size` below 0 marks a pointer of
+    Dione's to a Parquet row, by row group.
 
     All columns of `pointers` are kept, except the four, which `columns` may name; then come the requested columns of
     the source that `pointers` lacks (by default all). Key columns that `pointers` has are compared with the keys of the
     rows: StalePointer where one differs. Keep them: if the file was replaced and indexed again since, a pointer alone
     would lead to another row. A row whose data_filename is null stays, with nulls. `unreadable`: as in `load`; a
-    pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy."""
+    pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy.
+
+    With None in place of the index, files of one `format`, read with these `options`, are named wholly. The first one
+    tells the columns, for which one pointer is computed at once. No keys are compared, and whether a file changed since
+    the pointers were made is unknown."""
     check_names("columns", columns)
-    opened = open_index(index)
     _check_pointers(pointers)
+    source = _of_index(spark, index, pointers) if index is not None else _of_names(pointers, format, options or {})
     kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]
-    known = opened.view.columns
+    known = source.columns
     unknown = [name for name in columns or () if name not in known and name not in pointers.columns]
     if unknown:
         there = f"the source has {', '.join(known)}"
@@ -98,13 +111,39 @@ def load_by_index(
         raise UsageError("columns: none are left to load; name some")
     check_unreadable(unreadable, [*kept, *payload])
     counters = counters or load_counters(spark)
-    keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
     asked = [column(name).cast(field.dataType).alias(field.name) for name, field in AS_GIVEN]
-    keys = [column(name) for name in keyed.columns if name.startswith(KEY_PREFIX)]
-    found = keyed.select(*map(column, kept), *keys, *asked)
-    report = unreadable == "report"
-    types = source_types(spark, opened, payload)
-    return fetched(opened, found, kept, types, report, counters)
+    keys = [column(name) for name in source.keyed.columns if name.startswith(KEY_PREFIX)]
+    found = source.keyed.select(*map(column, kept), *keys, *asked)
+    return fetched(source.files, found, kept, source.types(payload), unreadable == "report", counters)
+
+
+class _Source(NamedTuple):
+    """What pointers lead to: the files, their columns and the types of columns in Spark; and the pointers, with their
+    keys in the types of the index."""
+
+    files: PointedFiles
+    columns: Sequence[str]
+    types: Callable[[Sequence[str]], StructType]
+    keyed: DataFrame
+
+
+def _of_index(spark: SparkSession, index: Place, pointers: DataFrame) -> _Source:
+    opened = open_index(index)
+    keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
+    files = PointedFiles.of_index(opened, keyed.columns)
+    return _Source(files, list(opened.view.columns), partial(source_types, spark, opened), keyed)
+
+
+def _of_names(pointers: DataFrame, format: str, options: Mapping[str, str]) -> _Source:
+    """The files that pointers name, and the columns of the first one."""
+    first = pointers.where(column(FILENAME).isNotNull()).select(column(FILENAME)).first()
+    if first is None:
+        raise UsageError("pointers: no row has a data_filename, so the columns are unknown; name the index")
+    with named_file(first[0]) as reader:
+        format = detect(reader) if format == "auto" else format
+    check_options(format, options)
+    schema = NamedFiles(format, options).schema(first[0])
+    return _Source(PointedFiles.named(format, options), schema.names, partial(spark_types, schema), pointers)
 
 
 def _check_pointers(pointers: DataFrame) -> None:

@@ -2,19 +2,23 @@
 
 - `catalog`           tables of Spark's catalog
 - `formats`           the format of a catalog table
+- `dione_table`       an index written as a table of Dione's
 - `columns`           the columns that a catalog table declares
 - `partition_tables`  the types of the columns of source files in Spark
 - `source_cast`       casts of the columns of a batch to the source's
 """
 
-from gnomon.indexer.tables.catalog import add_partitions, folders_table, read_table
-from gnomon.indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types
+from gnomon.indexer.tables.catalog import add_partitions, default_location, folders_table, read_table
+from gnomon.indexer.tables.dione_table import export_dione
+from gnomon.indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types, spark_types
 from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
 
 __all__ = [
     "add_partitions",
     "arrow_schema",
+    "default_location",
     "exact",
+    "export_dione",
     "first_columns",
     "folders_table",
     "no_null_text",
@@ -22,4 +26,5 @@ __all__ = [
     "read_table",
     "source_columns",
     "source_types",
+    "spark_types",
 ]

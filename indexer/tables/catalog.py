@@ -90,6 +90,16 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
                 raise UsageError(f"{root}/{folder} cannot be registered as a partition: {reason}", source) from None
 
 
+def default_location(spark: SparkSession, table: str) -> str:
+    """The default folder of a table in the catalog, which has a database's folder as a URI."""
+    database, _, name = table.rpartition(".")
+    if database and not spark.catalog.databaseExists(database):
+        raise UsageError(f"there is no database {database}; CREATE DATABASE makes one", table)
+    described = spark.sql(f"DESCRIBE DATABASE {database or spark.catalog.currentDatabase()}").collect()
+    [folder] = [row[1] for row in described if row[0] == "Location"]
+    return f"{unquote(folder).rstrip('/')}/{name.strip('`').lower()}"
+
+
 def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
     """The folders of a table's partitions, relative to a root."""
     return set(folders_table(spark, source, root).folders.values())

@@ -73,6 +73,11 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
     return StructType([StructField(name, found.get(name, StringType())) for name in names])
 
 
+def spark_types(schema: pa.Schema, names: Sequence[str]) -> StructType:
+    """Columns of a file in Spark's types for them. UsageError for a column that no Spark type holds."""
+    return StructType([StructField(name, _type_of(schema.field(name), None)) for name in names])
+
+
 def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
     """Columns of a catalog table, with their declared types."""
     declared = {field.name: field.type for field in parse_ddl(spec.schema)}

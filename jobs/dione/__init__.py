@@ -8,8 +8,9 @@
 - `engine`        the engine of such a build
 """
 
+from gnomon.jobs.dione.dione_index import DATA_TABLE
 from gnomon.jobs.dione.export_index import Exported, export_dione
 from gnomon.jobs.dione.import_index import ImportResult, import_dione
 from gnomon.jobs.dione.takeover import LeftOut
 
-__all__ = ["Exported", "ImportResult", "LeftOut", "export_dione", "import_dione"]
+__all__ = ["DATA_TABLE", "Exported", "ImportResult", "LeftOut", "export_dione", "import_dione"]

@@ -85,7 +85,7 @@ def load_here(
     names = zip(index.spec.keys, key_names(index.spec), strict=True)
     of_key = {key.name: name for key, name in names if not key.partition}
     wanted = Wanted(tuple(sample.names), tuple(payload), of_key, answer, report, as_read)
-    reader = RowReader(index, wanted, counters)
+    reader = RowReader(index.files, wanted, counters)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for portion in _portions(keys):

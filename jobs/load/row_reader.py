@@ -12,14 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gnomon.btree.key_types import key_type
 from gnomon.jobs.load.counters import FetchCounters
 from gnomon.jobs.load.task_batches import firsts, next_cut, numbers_of, row_bytes, slices, taken, without_nulls
-from gnomon.shadow import Index
 from gnomon.shadow.errors import SourceError, UsageError
 from gnomon.shadow.fetch import FetchReads
-from gnomon.shadow.metadata import source_of
-from gnomon.shadow.storage import join
+from gnomon.shadow.rows_of_files import RowsOfFiles
 from gnomon.sources import Numbers
 from gnomon.sources.types import int64s
 
@@ -58,12 +55,12 @@ class RowReader:
     """Reads the rows of runs of pointers, each into one file. A run has the columns FILE, OFFSET, SUB_OFFSET and SIZE,
     is sorted by these, and has the columns that `Wanted` names."""
 
-    def __init__(self, index: Index, asked: Wanted, counters: FetchCounters) -> None:
-        self._index = index
+    def __init__(self, files: RowsOfFiles, asked: Wanted, counters: FetchCounters) -> None:
+        self._files = files
         self._asked = asked
         self._counters = counters
         self._target = asked.schema
-        self._stored = {key.name: key_type(key.type).arrow for key in self._index.spec.stored_keys}
+        self._stored = files.key_types
         self._growth = FIRST_GROWTH
 
     def rows(self, run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -72,11 +69,11 @@ class RowReader:
             yield from self._answer(run, self._nulls(1), np.zeros(run.num_rows, np.int64), None)
             return
         wanted = _FileRows(run)
-        failed = self._units(wanted)
+        failed = self._prepared(wanted)
         begin = 0
         while begin < wanted.rows:
             if failed is None:
-                end = next_cut(wanted.filled(self._index), wanted.units, begin, READ_BYTES / self._growth)
+                end = next_cut(wanted.filled(self._files), wanted.units, begin, READ_BYTES / self._growth)
                 pieces = self._read(wanted, begin, end)
             else:
                 end, pieces = wanted.rows, iter([(begin, wanted.rows, failed)])
@@ -89,11 +86,14 @@ class RowReader:
                     yield from self._answer(run.slice(rows.start, len(places)), found, places, None)
             begin = end
 
-    def _units(self, wanted: "_FileRows") -> str | None:
-        """Set the read units of `wanted`. Returns the error where the file cannot be opened."""
+    def _prepared(self, wanted: "_FileRows") -> str | None:
+        """Translate pointers of Dione's, and set the read units of `wanted`. Returns the error where the file cannot be
+        opened."""
         stats = FetchReads()
         try:
-            wanted.units = self._index.units(wanted.path, wanted.pointers[:, 0], stats)
+            if wanted.is_of_dione:
+                wanted.pointers = self._files.from_dione(wanted.path, wanted.pointers)
+            wanted.units = self._files.units(wanted.path, wanted.pointers[:, 0], stats)
         except SourceError as error:
             if not self._asked.report:
                 raise
@@ -107,7 +107,7 @@ class RowReader:
         found = self._tried(wanted, begin, end)
         if isinstance(found, SourceError):
             try:
-                self._index.check_file(wanted.path)
+                self._files.check_file(wanted.path)
             except SourceError as error:  # no row of the file can be read
                 yield begin, end, str(error)
             else:
@@ -160,21 +160,18 @@ class RowReader:
             for name, key in self._asked.keys.items()
         }
         try:
-            table = self._index.read(wanted.path, pointers, keys, self._asked.payload, stats)
+            table = self._files.read(wanted.path, pointers, keys, self._asked.payload, stats)
         finally:
             self._count(stats)
         if begin < end:
-            filled = wanted.filled(self._index)
+            filled = wanted.filled(self._files)
             expected = float(filled[end - 1] - (filled[begin - 1] if begin else 0.0))
             self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
-        at, path = int64s(pointers[:, 0]), self._path(wanted.path)
+        at, path = int64s(pointers[:, 0]), self._files.location(wanted.path)
         return [
             self._asked.in_type(values.combine_chunks(), name, at, path)
             for values, name in zip(table.columns, self._asked.payload, strict=True)
         ]
-
-    def _path(self, path: str) -> str:
-        return join(source_of(self._index.spec).storage.root, path)
 
     def _nulls(self, rows: int) -> list[pa.Array]:
         skip = len(self._asked.given)
@@ -229,15 +226,25 @@ class _FileRows:
         self._filled: NDArray[np.float64] | None = None
 
     @property
+    def is_of_dione(self) -> bool:
+        """Whether Dione made the pointers, by their size, which is below 0 in Dione's for Parquet and ORC alone.
+        UsageError where some are."""
+        sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))
+        negative = int((sizes < 0).sum())
+        if negative not in (0, len(sizes)):
+            raise UsageError("pointers of Dione's (with a data_size below 0) among others; load them apart", self.path)
+        return negative > 0
+
+    @property
     def rows(self) -> int:
         """Of the file."""
         return len(self.first)
 
-    def filled(self, index: Index) -> NDArray[np.float64]:
+    def filled(self, files: RowsOfFiles) -> NDArray[np.float64]:
         """The cumulative bytes of the rows, from the sizes in the pointers, else from the mean of the file."""
         if self._filled is None:
             sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
-            self._filled = np.cumsum(np.where(sizes > 0, sizes, index.row_bytes(self.path)), dtype=np.float64)
+            self._filled = np.cumsum(np.where(sizes > 0, sizes, files.row_bytes(self.path)), dtype=np.float64)
         return self._filled
 
     def within(self, begin: int, end: int) -> tuple[range, Numbers]:

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.commands.failures import one_line
 from gnomon.indexer import join_with_index, load_by_index
 from gnomon.indexer.join.load_rows import load_counters
-from gnomon.shadow import UsageError
+from gnomon.shadow import StalePointer, UsageError
 from gnomon.sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source, write_source
 
@@ -146,3 +147,65 @@ def test_pointers_that_are_none_are_refused_before_anything_runs(
         load_by_index(spark, index, pointers, unreadable="skip")
     with pytest.raises(UsageError, match="a column data_error already"):
         load_by_index(spark, index, pointers.withColumn("data_error", F.lit(1)), unreadable="report")
+
+
+def of_dione(pointers: DataFrame, lake: Path) -> DataFrame:
+    """The same pointers as Dione writes them: whole names, and the row group with the ordinal in it."""
+    groups = F.col("data_offset")
+    return (
+        pointers.withColumn("data_filename", F.concat(F.lit(f"file:{lake}/source/"), F.col("data_filename")))
+        .withColumn("data_sub_offset", (groups % 130).cast("int"))
+        .withColumn("data_offset", F.floor(groups / 130))
+        .withColumn("data_size", F.lit(-1))
+    )
+
+
+def test_diones_pointers_lead_to_the_same_rows(spark: SparkSession, lake: Path, pointers: DataFrame) -> None:
+    loaded = load_by_index(spark, f"{lake}/index", of_dione(pointers, lake))
+    expected = load_by_index(spark, f"{lake}/index", pointers)
+    assert loaded.columns == expected.columns
+    assert same(loaded, expected)
+
+
+def test_a_pointer_of_diones_to_no_row_is_stale(spark: SparkSession, lake: Path, pointers: DataFrame) -> None:
+    wrong = of_dione(pointers, lake).where("n = 6").withColumn("data_sub_offset", F.lit(500))
+    with pytest.raises(PySparkException) as caught:
+        load_by_index(spark, f"{lake}/index", wrong).collect()
+    assert "no row 500 in row group 0" in one_line(caught.value)
+    [row] = load_by_index(spark, f"{lake}/index", wrong, ["text"], "report").collect()
+    assert row.text is None
+    assert "no row 500" in row.data_error
+
+
+def test_pointers_of_two_kinds_are_refused(spark: SparkSession, lake: Path, pointers: DataFrame) -> None:
+    one = pointers.where("n = 6").withColumn(
+        "data_filename", F.concat(F.lit(f"file:{lake}/source/"), F.col("data_filename"))
+    )
+    both = one.union(of_dione(pointers, lake).where("n = 9"))
+    with pytest.raises(PySparkException) as caught:
+        load_by_index(spark, f"{lake}/index", both.coalesce(1)).collect()
+    assert "pointers of Dione's (with a data_size below 0) among others" in one_line(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["ours", "dione"])
+def test_rows_of_files_without_an_index(spark: SparkSession, lake: Path, pointers: DataFrame, kind: str) -> None:
+    whole = pointers.withColumn("data_filename", F.concat(F.lit(f"{lake}/source/"), F.col("data_filename")))
+    named = of_dione(pointers, lake) if kind == "dione" else whole
+    loaded = load_by_index(spark, None, named.select("dt", *POINTER_COLUMNS))
+    assert loaded.columns == ["dt", "k", "n", "text", "list"]
+    expected = load_by_index(spark, f"{lake}/index", pointers.select("dt", *POINTER_COLUMNS), loaded.columns[1:])
+    assert same(loaded, expected)
+
+
+def test_without_an_index_what_is_unknown_is_said(spark: SparkSession, lake: Path, pointers: DataFrame) -> None:
+    few = pointers.where("n in (6, 9)").select(*POINTER_COLUMNS)
+    whole = few.withColumn("data_filename", F.concat(F.lit(f"{lake}/source/"), F.col("data_filename")))
+    with pytest.raises(StalePointer, match=r"x\.parquet: there is no such file"):
+        load_by_index(spark, None, few.withColumn("data_filename", F.lit(f"{lake}/x.parquet")), ["text"])
+    with pytest.raises(UsageError, match="no row has a data_filename"):
+        load_by_index(spark, None, few.where("false"))
+    with pytest.raises(UsageError, match="a column wrong; the source has k, n, text, list"):
+        load_by_index(spark, None, whole, ["wrong"])
+    gone = whole.union(whole.limit(1).withColumn("data_filename", F.lit(f"{lake}/x.parquet")))
+    rows = load_by_index(spark, None, gone, ["text"], "report").collect()
+    assert sorted(row.text is None for row in rows) == [False, False, True]

@@ -362,26 +362,26 @@ def test_many_rows_of_a_file_are_read_by_numbers_and_their_keys_compared_by_colu
     index = opened(tmp_path, tables, ["k"])
     pointers = np.array([[3, 0], [1, 0], [2, 0], [1, 0]])
     keys = {"k": pa.array([0.0, NAN, None, NAN])}
-    table = index.read("p=1/a.parquet", pointers, keys, ["p", "v"], FetchReads())
+    table = index.files.read("p=1/a.parquet", pointers, keys, ["p", "v"], FetchReads())
     assert table.to_pylist() == [{"p": "1", "v": value} for value in "dbcb"]
-    assert index.read("p=1/a.parquet", pointers, {}, ["v"], FetchReads())["v"].to_pylist() == list("dbcb")
+    assert index.files.read("p=1/a.parquet", pointers, {}, ["v"], FetchReads())["v"].to_pylist() == list("dbcb")
     nulls = {"k": pa.nulls(2, pa.float64())}  # of a file that lacks the column
-    assert index.read("p=2/b.parquet", pointers[:2] * 0, nulls, ["v"], FetchReads())["v"].to_pylist() == ["e"] * 2
+    assert index.files.read("p=2/b.parquet", pointers[:2] * 0, nulls, ["v"], FetchReads())["v"].to_pylist() == ["e"] * 2
     for wrong in ([1.5, NAN, None, NAN], [0.0, None, None, NAN], [0.0, NAN, NAN, NAN]):
         with pytest.raises(StalePointer, match=r"row [312] does not hold the key it was indexed under"):
-            index.read("p=1/a.parquet", pointers, {"k": pa.array(wrong, pa.float64())}, ["v"], FetchReads())
+            index.files.read("p=1/a.parquet", pointers, {"k": pa.array(wrong, pa.float64())}, ["v"], FetchReads())
     with pytest.raises(StalePointer, match=r"lake/p=3/c.parquet: snapshot 1 of the index does not cover this file"):
-        index.read("p=3/c.parquet", pointers, {}, ["v"], FetchReads())
-    assert index.units("p=1/a.parquet", pointers[:, 0], FetchReads()).tolist() == [0] * 4
+        index.files.read("p=3/c.parquet", pointers, {}, ["v"], FetchReads())
+    assert index.files.units("p=1/a.parquet", pointers[:, 0], FetchReads()).tolist() == [0] * 4
 
 
 def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
     tables = {"a.parquet": pa.table({"k": [1], "v": ["a"]}), "b.parquet": pa.table({"k": [2], "w": [1.5]})}
     index = opened(tmp_path, tables, ["k"])
-    index.check_file("b.parquet")
+    index.files.check_file("b.parquet")
     (tmp_path / "lake/b.parquet").unlink()
     with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):
-        index.check_file("b.parquet")
+        index.files.check_file("b.parquet")
     assert [schema.names for _, schema in index.schemas(["k", "v"])] == [["k", "v"]]
     with pytest.raises(StalePointer, match=r"b.parquet: the file is gone"):  # only this file has the column w
         list(index.schemas(["v", "w"]))
@@ -390,7 +390,12 @@ def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
     """pyarrow imports pandas when it can, which takes a third of a second."""
-    code = "import gnomon, sys; gnomon.open_index(sys.argv[1]).fetch(5); print('pandas' in sys.modules)"
+    code = """
+import gnomon, sys
+index = gnomon.open_index(sys.argv[1])
+index.get(5), index.fetch(5), index.fetch_many([5] * 30)
+print("pandas" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code, index.location], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
 

@@ -1,0 +1,183 @@
+"""Rows of source files by their pointers: of the files that an index covers, or of any files, by their whole names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from gnomon.base.actions import Action
+from gnomon.btree.key_types import key_type
+from gnomon.shadow.current_snapshot import CurrentSnapshot
+from gnomon.shadow.errors import FileChanged, StalePointer
+from gnomon.shadow.fetch import FetchReads
+from gnomon.shadow.metadata import SourceFileEntry, source_of
+from gnomon.shadow.storage import FileInfo, OpenFile, below, is_absolute, join, split, storage_at
+from gnomon.sources import NO_ROW, Numbers, Options, SourceFile, open_source, row_table
+
+FILE_URL = "file:"
+BY_ROW_GROUP = "parquet"  # the format whose pointers of Dione's differ from ours
+
+
+class RowsOfFiles(Protocol):
+    """Reads rows of files. `path` is the name of a file in pointers; StalePointer where there is no such file or it is
+    not the expected one. `format` is that of all files, `key_types` the Arrow types of keys that rows are compared
+    with."""
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def key_types(self) -> Mapping[str, pa.DataType]: ...
+
+    def location(self, path: str) -> str:
+        """The whole name of a file."""
+
+    def read(
+        self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
+    ) -> pa.Table:
+        """A row for each of `pointers` (offset and sub-offset), with the columns in the requested order. `keys` has the
+        key that each row must hold, by column; columns missing there are not compared."""
+
+    def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
+        """The units in which rows are best read: `SourceFile.units`."""
+
+    def check_file(self, path: str) -> None:
+        """Raise SourceError where no row of a file can be read."""
+
+    def row_bytes(self, path: str) -> int:
+        """Mean bytes of a row of a file."""
+
+    def from_dione(self, path: str, pointers: Numbers) -> Numbers:
+        """Pointers of Dione's as ours. StalePointer for one that leads to no row."""
+
+
+class IndexedFiles:
+    """The files that the current snapshot of an index covers, by the names of its pointers, or by whole names."""
+
+    def __init__(self, current: CurrentSnapshot) -> None:
+        self._current = current
+
+    @property
+    def format(self) -> str:
+        return self._current.state.view.spec.format
+
+    @property
+    def key_types(self) -> Mapping[str, pa.DataType]:
+        return {key.name: key_type(key.type).arrow for key in self._current.state.view.spec.stored_keys}
+
+    def location(self, path: str) -> str:
+        return join(source_of(self._current.state.view.spec).storage.root, path)
+
+    def read(
+        self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
+    ) -> pa.Table:
+        return self._current.state.required_fetcher().table(self._file(path), pointers, keys, columns, stats)
+
+    def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
+        return self._current.state.required_fetcher().units(self._file(path), offsets, stats)
+
+    def check_file(self, path: str) -> None:
+        self._current.state.required_fetcher().files.check_file(self._file(path))
+
+    def row_bytes(self, path: str) -> int:
+        file = self._file(path)
+        return max(1, file.size // max(file.rows, 1))
+
+    def from_dione(self, path: str, pointers: Numbers) -> Numbers:
+        with self._current.state.required_fetcher().files.opened(self._file(path), FetchReads()) as (reader, _):
+            return _from_dione(reader, self.format, pointers)
+
+    def _file(self, path: str) -> SourceFileEntry:
+        state = self._current.state
+        if path not in state.view.covered and (is_absolute(path) or path.startswith(FILE_URL)):
+            path = below(source_of(state.view.spec).storage.root, storage_at(path).root)
+        return state.covered(path)
+
+
+class NamedFiles:
+    """Files of one format by their whole names. A file must not change while its rows are read: StalePointer. Files
+    that are opened keep their metadata, since the rows of a file are read one portion after the other."""
+
+    key_types: Mapping[str, pa.DataType] = {}
+
+    def __init__(self, format: str, options: Options | None = None) -> None:
+        self.format = format
+        self._options = options or {}
+        self._name = ""  # of the file that was opened last
+        self._file: SourceFile
+        self._info: FileInfo
+
+    def location(self, path: str) -> str:
+        return storage_at(path).root
+
+    def schema(self, path: str) -> pa.Schema:
+        """The columns of a file."""
+        with self._opened(path) as (_, file):
+            return file.schema
+
+    def read(
+        self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
+    ) -> pa.Table:
+        """`keys` must be empty."""
+        with self._opened(path, stats) as (reader, file):
+            there = [name for name in columns if name in file.schema.names]
+            table = file.fetch(reader, pointers, there)
+        arrays = [table.column(name) if name in there else pa.nulls(len(pointers)) for name in columns]
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+    def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
+        with self._opened(path, stats) as (_, file):
+            return file.units(offsets)
+
+    def check_file(self, path: str) -> None:
+        self._name = ""
+        with self._opened(path):
+            pass
+
+    def row_bytes(self, path: str) -> int:
+        with self._opened(path) as (_, file):
+            return file.row_bytes
+
+    def from_dione(self, path: str, pointers: Numbers) -> Numbers:
+        with self._opened(path) as (reader, _):
+            return _from_dione(reader, self.format, pointers)
+
+    @contextmanager
+    def _opened(self, path: str, stats: FetchReads | None = None) -> Iterator[tuple[OpenFile, SourceFile]]:
+        known = self._info if path == self._name else None
+        with named_file(path, stats, known) as reader:
+            if known is None:
+                self._file = open_source(reader, self.format, self._options)
+                name = split(self.location(path))[1]
+                self._info = FileInfo(name, reader.size, reader.mtime_ns, reader.etag, reader.ctime_ns)
+                self._name = path
+            yield reader, self._file
+
+
+@contextmanager
+def named_file(path: str, stats: FetchReads | None = None, known: FileInfo | None = None) -> Iterator[OpenFile]:
+    """Open a file by its whole name. StalePointer where there is none, or where it is not the `known` one."""
+    root, name = split(storage_at(path).root)
+    try:
+        with storage_at(root).open(name, stats, known) as reader:
+            yield reader
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise StalePointer("there is no such file", path, action=Action.FRESH_POINTERS) from None
+    except FileChanged as error:
+        what = f"the file changed while it was read ({error.how})"
+        raise StalePointer(what, path, action=Action.FRESH_POINTERS) from None
+
+
+def _from_dione(reader: OpenFile, format: str, pointers: Numbers) -> Numbers:
+    """Pointers of Dione's as ours. Only those to Parquet rows differ."""
+    if format != BY_ROW_GROUP:
+        return pointers
+    ordinals = row_table(open_source(reader, format, {}), reader).ordinals(pointers[:, 0], pointers[:, 1])
+    lost = np.flatnonzero(ordinals == NO_ROW)
+    if len(lost):
+        group, ordinal = pointers[lost[0]].tolist()
+        what = f"no row {ordinal} in row group {group}"
+        raise StalePointer(what, reader.name, action=Action.FRESH_POINTERS)
+    return np.stack([ordinals, np.zeros_like(ordinals)], axis=1)
