@@ -87,7 +87,18 @@ def table(pages: int, costs: dict[str, dict[str, Cost]]) -> str:
     lines = head([f"{pages:,} pages", *figures])
     for command in costs[ENGINES[0]]:
         found = [costs[engine][command] for engine in ENGINES]
-        lines.append(row([command, *(text for one in found for text in (digits(one[0]), digits(one[1]), str(one[2])))]))
+        lines.append(
+            row(
+                [
+                    command,
+                    *(
+                        text
+                        for one in found
+                        for text in (digits(one.seconds), digits(one.cpu), str(max(one.programs.values())))
+                    ),
+                ]
+            )
+        )
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ from tests.shadow.make_index import index_source, write_source
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
+SECONDS, SPARK_SECONDS = 60, 300
 KEY, ABSENT, PARTITION = "https://secret.example/a?b=1", "https://secret.example/absent", "secretpart"
 INSTRUMENT = [sys.executable, str(Path(sys.executable).with_name("opentelemetry-instrument")), sys.executable]
 PARENT = "b7ad6b7169203331"
@@ -185,12 +185,13 @@ def test_the_span_of_a_request_has_its_steps_and_the_parent_of_its_caller(
     check_no_key(collector)
 
 
-def build(collector: Collector, *words: str, exit_code: int = 0) -> str:
-    """Run a traced `gnomon build --engine local`; returns its stderr."""
-    command = [*INSTRUMENT, "-m", "gnomon", "build", *words, "--engine", "local"]
+def run(collector: Collector, *words: str, engine: str = "local", exit_code: int = 0) -> str:
+    """Run a traced command; returns its stderr."""
+    command = [*INSTRUMENT, "-m", "gnomon", *words, "--engine", engine]
     environment = {**os.environ, **collector.variables}
+    seconds = SPARK_SECONDS if engine == "spark" else SECONDS
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == exit_code, done.stderr
     return done.stderr
@@ -198,7 +199,7 @@ def build(collector: Collector, *words: str, exit_code: int = 0) -> str:
 
 def test_a_build_is_one_span_with_a_child_for_each_stage(lake: Path, collector: Collector) -> None:
     index = str(lake.with_name("shadow"))
-    build(collector, str(lake), index, "--key", "url", "--page-maps")
+    run(collector, "build", str(lake), index, "--key", "url", "--page-maps")
     spans = sorted(collector.spans(), key=lambda span: span.start_time_unix_nano)
     [job] = [span for span in spans if not span.parent_span_id]
     assert job.name == "gnomon build"
@@ -217,7 +218,7 @@ def test_a_build_is_one_span_with_a_child_for_each_stage(lake: Path, collector: 
 def test_a_build_that_fails_says_the_class_of_its_error_and_not_its_text(lake: Path, collector: Collector) -> None:
     index = str(lake.with_name("shadow"))
     (lake / f"dt={PARTITION}" / "q.parquet").write_bytes(b"PAR1, cut off")
-    assert PARTITION in build(collector, str(lake), index, "--key", "url", exit_code=3)
+    assert PARTITION in run(collector, "build", str(lake), index, "--key", "url", exit_code=3)
     spans = {span.name: span for span in collector.spans()}
     assert list(spans)[-1] == "gnomon build"
     for name in ("describe", "gnomon build"):
@@ -225,4 +226,32 @@ def test_a_build_that_fails_says_the_class_of_its_error_and_not_its_text(lake: P
         assert not spans[name].status.message
         assert attributes(spans[name])["error.type"] == "DamagedSource"
         assert not spans[name].events
+    check_no_key(collector)
+
+
+STAGES = {
+    "local": {"dedup": ["check", "write", "append and index", "commit append"], "load": ["fetch"]},
+    "spark": {"dedup": ["check and write", "append and index", "commit append"], "load": ["fetch"]},
+}
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_an_append_and_a_load_are_traces_with_their_stages(
+    lake: Path, collector: Collector, engine: str, tmp_path: Path
+) -> None:
+    index = str(tmp_path / "shadow")
+    batch = crawl_table([KEY, "fourth"])
+    write_source(tmp_path / "batch", {f"dt={PARTITION}/new.parquet": batch})
+    (tmp_path / "keys.csv").write_text(f"url\n{KEY}\nfourth\n")
+    index_source(lake, tmp_path / "shadow", ["url"])
+    run(collector, "dedup", index, str(tmp_path / "batch"), "--batch-id", "secret-batch", engine=engine)
+    run(collector, "load", index, str(tmp_path / "keys.csv"), str(tmp_path / "rows"), engine=engine)
+    jobs = {span.name.partition(" ")[2]: span for span in collector.spans() if not span.parent_span_id}
+    assert set(jobs) == {"dedup", "load"}
+    assert attributes(jobs["load"])["gnomon.rows"] == 2
+    for name, job in jobs.items():
+        spans = collector.trace(job.trace_id.hex())
+        assert attributes(job)["gnomon.index"] == "shadow"
+        assert set(STAGES[engine][name]) <= {span.name for span in spans}
+        assert {span.parent_span_id for span in spans if span is not job} <= {b"", *(span.span_id for span in spans)}
     check_no_key(collector)

@@ -113,9 +113,11 @@ def test_tables_of_each_format_are_loaded_and_fetched_from(
     assert found == {"message_id": "msg_3", "pairs": {"a": "b43"}}
 
 
-def test_the_page_for_those_who_come_from_dione_runs_as_it_stands(spark: SparkSession, database: str) -> None:
+def test_the_page_for_those_who_come_from_dione_runs_as_it_stands(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
     page = (Path(__file__).parents[2] / "docs/guide/from-dione.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    examples = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     columns = "url string, status int, html string, dt string"
     spark.sql(f"CREATE TABLE {database}.crawl ({columns}) USING parquet PARTITIONED BY (dt)")
     rows = "SELECT concat('https://a/', id), if(id = 2, 404, 200), concat('html ', id), '2026-01-0{day}' FROM range(4)"
@@ -123,20 +125,24 @@ def test_the_page_for_those_who_come_from_dione_runs_as_it_stands(spark: SparkSe
         spark.sql(f"INSERT INTO {database}.crawl {rows.format(day=day)}")
     names: dict[str, Any] = {"spark": spark}
     values = []
-    for statement in ast.parse(example.replace('"lake.', f'"{database}.')).body:
+    here = examples.replace('"lake.', f'"{database}.').replace("table:lake.", f"table:{database}.")
+    for statement in ast.parse(here.replace('"/indexes/', f'"{tmp_path}/')).body:
         if isinstance(statement, ast.Expr):
             values.append(eval(ast.unparse(statement), names))
         else:
             exec(ast.unparse(statement), names)
-    missing, one, every, errors, joined = (value for value in values if value is not None)
+    missing, one, every, errors, joined, built, again, written, found = (one for one in values if one is not None)
     assert missing == [[("dt", "2026-01-01")], [("dt", "2026-01-02")]]
     assert one == {"url": "https://a/1", "html": "html 1"}
     assert every == [{"url": "https://a/1", "status": 200, "html": "html 1"}] * 2
-    assert sorted((row.url, row.html, row.dt) for row in errors.collect()) == [
-        ("https://a/2", "html 2", "2026-01-01"),
-        ("https://a/2", "html 2", "2026-01-02"),
-    ]
+    not_found = [("https://a/2", "html 2", "2026-01-01"), ("https://a/2", "html 2", "2026-01-02")]
+    for loaded in (errors, again):
+        assert sorted((row.url, row.html, row.dt) for row in loaded.collect()) == not_found
     assert [(row.url, row.html, row.dt) for row in joined.collect()] == [("https://a/1", "html 1", "2026-01-01")]
+    assert (built.rows, written.rows) == (8, 8)
+    assert sorted(found, key=lambda row: row["dt"]) == [
+        {"url": "https://a/2", "status": 404, "dt": day} for day in ("2026-01-01", "2026-01-02")
+    ]
 
 
 def test_an_index_lies_in_the_folder_of_its_database(spark: SparkSession, database: str, tmp_path: Path) -> None:
