@@ -52,8 +52,8 @@ sys.exit(status != 0)
 
 class Cost(NamedTuple):
     """Seconds, CPU seconds (of processes that it does not wait for, as Java, up to the last 0.2 seconds), and the peak
-    MB of the largest process that it waited for. `programs` has the peak MB of its own process, as "command", and of the
-    largest process of each program that it started and that ran for 0.2 seconds, by name."""
+    MB of the largest process that it waited for. `programs` has the peak MB of its own process, as "command", and of
+    the largest process of each program that it started and that ran for 0.2 seconds, by name."""
 
     seconds: float
     cpu: float

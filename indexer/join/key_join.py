@@ -30,7 +30,7 @@ from gnomon.jobs.load import (
 )
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, check_names
+from gnomon.shadow.metadata import IndexSpec, check_names
 from gnomon.shadow.storage import Place
 from gnomon.sources import POINTER_COLUMNS
 
@@ -71,26 +71,28 @@ def join_with_index(
 ) -> DataFrame:
     """Each row of `sample` with each entry of its key: all columns of `sample`, then the columns of the index that it
     lacks (included columns, in stored types, and partition columns), then data_filename, data_offset, data_sub_offset,
-    data_size.
+    data_size. The entries of a key-value folder have no pointer: they are its rows.
 
     With how="left" a row without a match is kept, with nulls. As in SQL, a key with a null matches nothing; with
     `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
     partition that the row names. Lazy; errors of a task fail the job."""
     opened = open_index(index)
     keyed = with_keys(sample, opened.spec, "sample")
-    taken = [name for name in POINTER_COLUMNS if name in sample.columns]
+    has_pointers = not opened.spec.holds_values
+    taken = [name for name in POINTER_COLUMNS if name in sample.columns and has_pointers]
     if taken:
         raise UsageError(f"sample: it has a column {', '.join(taken)}, which the join adds; rename it")
     added = [column.name for column in opened.spec.include if column.name not in sample.columns]
     folders = [name for name in opened.spec.partitions if name not in sample.columns]
     options = JoinOptions(how, null_safe, within, (*added, *folders))
     found = located(spark, opened, keyed, options, counters)
-    kinds = {field.name: field.dataType for field in source_types(spark, opened, folders)}
+    kinds = {field.name: field.dataType for field in source_types(spark, opened, folders)} if folders else {}
     entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(added)]
     entries += [
         column(f"{ENTRY_PREFIX}{i}").cast(kinds[name]).alias(name) for i, name in enumerate(folders, len(added))
     ]
-    pointers = [column(field.name).alias(name) for field, name in zip(POINTER_FIELDS, POINTER_COLUMNS, strict=True)]
+    given = zip(POINTER_FIELDS, POINTER_COLUMNS, strict=True) if has_pointers else ()
+    pointers = [column(field.name).alias(name) for field, name in given]
     return found.select(*[column(name) for name in sample.columns], *entries, *pointers)
 
 
@@ -107,7 +109,7 @@ def located(
     kinds = [spark_type(key_type(types[name]).arrow) for name in options.columns]
     entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(kinds)]
     look_up = _look_up(AtSnapshot.of(opened), options, counters or lookup_counters(spark))
-    schema = StructType([*sample.schema, *entries, *POINTER_FIELDS])
+    schema = StructType([*sample.schema, *entries, *(() if spec.holds_values else POINTER_FIELDS)])
     return map_batches(to_buckets(sample, spec).sortWithinPartitions(*key_names(spec)), look_up, schema)
 
 
@@ -135,7 +137,8 @@ def _look_up(
     def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(at)
         types = _entry_types(index.spec)
-        kinds = [key_type(kind).arrow for kind in (*map(types.__getitem__, options.columns), *POINTER_TYPES)]
+        kinds = [key_type(types[name]).arrow for name in options.columns]
+        kinds += [key_type(column.type).arrow for column in index.spec.entries.pointer_columns]
         for batch in in_chunks(batches):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))

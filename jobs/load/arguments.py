@@ -22,9 +22,6 @@ def check_given(names: Sequence[str], what: str) -> None:
 
 def check_sample(index: Index, names: Sequence[str], how: str) -> None:
     """Raise UsageError for a sample with these columns, or arguments, that cannot be joined with an index."""
-    index.spec.entries.check_source(
-        "a key-value folder has no pointers to join with (write_btree made it); read its rows by get"
-    )
     if how not in HOWS:
         raise UsageError(f"how: expected {' or '.join(HOWS)}, found {how!r}")
     check_given(names, "keys")
@@ -39,7 +36,11 @@ def check_unreadable(unreadable: str, names: Sequence[str]) -> None:
 
 
 def payload_columns(index: Index, sample: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """The source's columns to read. Only key columns may be in the sample, too: other columns would be ambiguous."""
+    """The source's columns to read. Only key columns may be in the sample, too: other columns would be ambiguous.
+    UsageError for a key-value folder, which has no source."""
+    index.spec.entries.check_source(
+        "a key-value folder has no source to load from (write_btree made it); join_with_index returns its rows"
+    )
     check_names("columns", columns)
     known, keys = index.view.columns, {key.name for key in index.spec.keys}
     unknown = [name for name in columns or () if name not in known]

@@ -101,11 +101,12 @@ class Matcher:
         asked = np.ones(len(keys[0]), bool)
         for array in () if null_safe else (*keys, *within.values()):
             asked &= array.is_valid().to_numpy(zero_copy_only=False)
-        columns = [*(self._spec.file_names[column.name] for column in self._spec.include), *POINTER_COLUMNS]
+        columns = [self._spec.file_names[column.name] for column in self._spec.include]
+        columns += [column.name for column in self._spec.entries.pointer_columns]
         for group in self._groups(keys, within, asked):
             wanted = self._wanted(keys, group)
             for segment, entry, found in self._found(wanted, group, columns):
-                partition, kept = self._live(found, columns.index(FILE_NAME), segment, entry, group)
+                partition, kept = self._live(found, len(self._spec.include), segment, entry, group)
                 for row, place in wanted.batch.spread(found.keys[kept], MOST_HITS):
                     yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
 
@@ -255,7 +256,10 @@ class Matcher:
     ) -> tuple[Ints, Ints]:
         """For each entry found, the place of its partition in the view, or NOT_LIVE; and the places of the live entries
         in a partition of the group. The column at `place` has file names, the next one offsets where there are
-        masks."""
+        masks. All entries of a key-value folder are live, in the only partition."""
+        if not self._spec.entries.pointer_columns:
+            rows = len(found.keys)
+            return np.zeros(rows, np.int64), np.arange(rows)
         liveness = Liveness(self._spec, segment, entry, self._lookup.root)
         named = liveness.source_files(found.columns[place], found.columns[place + 1] if segment.masks else None)
         partition = named.numbers(
@@ -282,7 +286,7 @@ class Matcher:
     def _schema(self) -> pa.Schema:
         included = [pa.field(column.name, key_type(column.type).arrow) for column in self._spec.include]
         folders = [pa.field(name, key_type(kind).arrow) for name, kind in self._partition_types.items()]
-        pointers = self._spec.entry_schema.columns[-len(POINTER_COLUMNS) :]
+        pointers = self._spec.entries.pointer_columns
         return pa.schema([*included, *folders, *(pa.field(one.name, key_type(one.type).arrow) for one in pointers)])
 
     def _batch(self, found: Found, partition: Ints, kept: Ints) -> pa.RecordBatch:

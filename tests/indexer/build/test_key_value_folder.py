@@ -261,7 +261,6 @@ def test_rows_without_source_columns_are_refused_where_a_source_is_needed(
         lambda: build(spark, location, str(tmp_path / "of values"), ["k"]),
         lambda: load(spark, location, frame.select("k")),
         lambda: append_new(spark, location, frame, "batch"),
-        lambda: join_with_index(spark, location, frame.select("k")),
         lambda: read_index(spark, location),
         lambda: open_index(location).lookup(1),
     ):
@@ -351,3 +350,29 @@ def test_an_expensive_frame_is_evaluated_once(spark: SparkSession, location: str
     write_btree(frame, location, ["k"], buckets=2)
     assert calls.value == 100
     assert not frame.is_cached
+
+
+def test_a_join_returns_the_rows_of_a_folder_without_shuffling_them(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path / "folder")
+    columns = "cast(id % 300 as int) k", "if(id % 7 = 0, null, concat('v', id)) text", "id * 1.5 number"
+    first, second = (spark.range(*ids).selectExpr(*columns) for ids in ((0, 500), (500, 900)))
+    write_btree(first, folder, ["k"], buckets=3)
+    write_btree(second, folder, ["k"], mode="append")
+    sample = spark.createDataFrame([(7, "a"), (7, "b"), (150, "c"), (999, "d"), (None, "e")], "k int, tag string")
+    joined = join_with_index(spark, folder, sample)
+    assert joined.columns == ["k", "tag", "text", "number"]
+    plan = joined._jdf.queryExecution().executedPlan().toString()  # before it runs: later it shows two plans
+    assert (plan.count("Exchange"), plan.count("Scan ExistingRDD")) == (1, 1)
+    rows = first.union(second)
+    expected = sample.join(rows, "k").select(joined.columns)
+    assert sorted(map(repr, joined.collect())) == sorted(map(repr, expected.collect()))
+    left = join_with_index(spark, folder, sample, how="left").where("text is null and number is null")
+    assert sorted(row.tag for row in left.collect()) == ["d", "e"]
+
+
+def test_a_join_of_values_that_repeat_without_end_stays_small(spark: SparkSession, tmp_path: Path) -> None:
+    """A key with many rows: each row of the sample gets all of them."""
+    folder = str(tmp_path / "folder")
+    write_btree(spark.range(50_000).selectExpr("1 k", "id"), folder, ["k"], buckets=1)
+    sample = spark.createDataFrame([(1,), (1,)], "k int")
+    assert join_with_index(spark, folder, sample).groupBy("id").count().where("count = 2").count() == 50_000
