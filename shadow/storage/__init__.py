@@ -10,6 +10,7 @@
 - `object_errors`      obstore's errors as ours
 - `webhdfs`            HDFS, over WebHDFS
 - `webhdfs_calls`      the HTTP requests of WebHDFS
+- `hadoop_tokens`      delegation tokens for WebHDFS
 - `source`             the storage of a source, whose files may lie on several stores
 - `remote_file`        an open file of a remote store
 - `ranges`             several ranged reads as few larger ones

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, StorageError
+from gnomon.shadow.storage.hadoop_tokens import delegation_token
 from gnomon.shadow.storage.redaction import without_secrets
 from gnomon.shadow.storage.retries import Passing, Patience
 
@@ -24,6 +25,7 @@ ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
 PORT = 9870  # default port of a namenode
 PREFIX = "/webhdfs/v1"
 PASSING = ("StandbyException", "RetriableException", "SafeModeException", "LeaseExpiredException", "BlockMissing")
+TOKEN_ERROR = "InvalidToken"
 NO_DATANODE = ("Failed to find datanode", "could only be written to 0 of")
 PASSING_WORDS = ("safe mode", "Could not obtain block", *NO_DATANODE)
 # Seconds until a datanode that did not answer is asked again. A namenode names a dead one for ten minutes.
@@ -122,7 +124,9 @@ class WebHdfs:
             raise
 
     def _ask(self, method: str, operation: str, place: str, options: Mapping[str, str]) -> Answer:
-        query = urlencode({"op": operation, "user.name": self._user, **options}, quote_via=quote)
+        token = delegation_token()
+        login = {"user.name": self._user} if token is None else {"delegation": token}
+        query = urlencode({"op": operation, **login, **options}, quote_via=quote)
         return self._send(method, place, f"{self._address.rstrip('/')}{PREFIX}{quote(place)}?{query}")
 
     def _send(self, method: str, place: str, url: str, body: bytes | None = None) -> Answer:
@@ -160,7 +164,11 @@ class WebHdfs:
             return AlreadyExists("the name is taken", where)
         if kind in PASSING or any(words in message for words in PASSING_WORDS):
             return Passing(f"the store is not ready: {message}", where)
-        if kind in ("AccessControlException", "SecurityException") or answer.status == 401:
+        if answer.status == 401 or TOKEN_ERROR in message:
+            how = "refuses the delegation token" if TOKEN_ERROR in message else "asks for a login by Kerberos"
+            what = f"the store {how}: {message}"
+            return StorageError(what, where, action=Action.FETCH_HADOOP_TOKEN)
+        if kind in ("AccessControlException", "SecurityException"):
             return StorageError(f"the store refuses access: {message}", where, action=Action.SET_HADOOP_USER)
         if answer.status >= 500:
             return Passing(f"the store fails: {message}", where)
