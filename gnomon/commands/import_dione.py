@@ -12,6 +12,7 @@ from gnomon.commands.progress import shown_progress
 from gnomon.jobs.build import FORMAT_NAMES
 from gnomon.jobs.dione import ImportResult, import_dione
 from gnomon.jobs.files import is_table
+from gnomon.shadow import UsageError
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -42,6 +43,13 @@ def import_index(
     compare_all: Annotated[
         bool, typer.Option("--compare-all", help="Compare every entry with its row, which scans the key columns.")
     ] = False,
+    moved: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OLD=NEW",
+            help="The data was moved: a folder that Dione's entries name, and where its files lie now; repeatable.",
+        ),
+    ] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
@@ -66,12 +74,22 @@ def import_index(
             buckets=buckets,
             flat=flat,
             compare_all=compare_all,
+            moved=_parse_moved(moved or []),
             progress=progress,
         )
     if json:
         print_json(result.to_json())
     else:
         _show(result, index)
+
+
+def _parse_moved(texts: list[str]) -> dict[str, str]:
+    """Old and new folders from OLD=NEW texts."""
+    split = [text.split("=") for text in texts]
+    for text, folders in zip(texts, split, strict=True):
+        if len(folders) != 2 or not all(folders):
+            raise UsageError(f"--moved: expected OLD=NEW with one equals sign, found {text!r}")
+    return dict(split)
 
 
 def _show(result: ImportResult, index: str) -> None:

@@ -1,6 +1,6 @@
 """The engine of an import: entries come from an index of Dione's, and the source is not scanned."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gnomon.jobs.build import Engine
 from gnomon.jobs.dione.dione_index import DioneIndex
@@ -23,12 +23,14 @@ class DioneEngine(LocalEngine):
         index: DioneIndex,
         catalog: Engine | None = None,
         compare_all: bool = False,
+        moved: Mapping[str, str] | None = None,
         memory: int = MEMORY_BYTES,
     ) -> None:
         super().__init__(memory)
         self._index = index
         self._tables: Engine = catalog or LocalEngine()
         self._compare_all = compare_all
+        self._moved = moved or {}
         self.left_out: list[LeftOut] = []
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
@@ -49,7 +51,7 @@ class DioneEngine(LocalEngine):
         described: Sequence[Described],
         stages: Stages,
     ) -> tuple[list[IndexFileEntry], list[Described]]:
-        takeover = Takeover(self._index, root, spec, described, self._compare_all)
+        takeover = Takeover(self._index, root, spec, described, self._compare_all, self._moved)
         files = [one.entry for one in described]
         with stages.stage("import", len(described), "files"):
             written = index_entries(

@@ -39,6 +39,7 @@ def import_dione(
     buckets: int | None = None,
     flat: bool | None = None,
     compare_all: bool = False,
+    moved: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
     """Take over an index of Dione's: the folder or the table `table:db.name` of it. `source` is the data that it is of
@@ -47,8 +48,9 @@ def import_dione(
 
     The entries are those of source files that `index` does not cover yet. Of each file they must be as many as its
     rows, each must lead to another row, and sampled rows must have their keys. All rows are compared of files that
-    were written after Dione's index, or of all files with `compare_all`. A file that fails is left out. `engine` reads
-    tables; None where none is named. Other arguments and errors are those of `build`."""
+    were written after Dione's index, or of all files with `compare_all`. A file that fails is left out. `moved` has
+    folders as Dione's entries name them, each with the folder of the same files now. `engine` reads tables; None where
+    none is named. Other arguments and errors are those of `build`."""
     found = find_index(as_location(dione), _read_no_table if engine is None else engine.read_table)
     place = as_location(source) if source is not None else found.source
     if not place:
@@ -60,7 +62,7 @@ def import_dione(
         known = ", ".join(found.more_fields) or "none"
         raise UsageError(f"include: {unknown[0]} is not one of its more fields; it has {known}", found.name)
     kept = found.more_fields if include is None else include
-    dione_engine = DioneEngine(found, engine, compare_all)
+    dione_engine = DioneEngine(found, engine, compare_all, moved)
     request = BuildRequest(found.keys, kept, buckets, format=format, options=options or {}, flat=flat)
     built = build_index(dione_engine, place, as_location(index), request, progress)
     return ImportResult(built, dione_engine.left_out)

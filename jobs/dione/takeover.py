@@ -1,6 +1,6 @@
 """The entries of an index of Dione's, as entries of ours: their pointers translated and compared with the source."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -54,15 +54,22 @@ class Takeover:
     numbers of rows, and `left_out` says which of them do not hold, by number.
 
     `compare_all` compares all entries with a scan of the indexed columns, also of files that are older than the
-    index."""
+    index. `moved` has the roots of files as the index names them, each with the place where the files lie now."""
 
     def __init__(
-        self, index: DioneIndex, root: SourceRoot, spec: IndexSpec, described: Sequence[Described], compare_all: bool
+        self,
+        index: DioneIndex,
+        root: SourceRoot,
+        spec: IndexSpec,
+        described: Sequence[Described],
+        compare_all: bool,
+        moved: Mapping[str, str],
     ) -> None:
         self._index = index
         self._root = root
         self._spec = spec
         self._compare_all = compare_all
+        self._moved = sorted(((_plain(old), new) for old, new in moved.items()), reverse=True)  # longest first
         self._fetcher = Fetcher(root.storage, spec, CACHE_BYTES)
         self.described = list(described)
         self._numbers = {join(root.storage.root, one.entry.path): i for i, one in enumerate(described)}
@@ -92,9 +99,10 @@ class Takeover:
         if not self._known or any(number != UNKNOWN for number in self._known.values()):
             return
         there = {join(self._root.storage.root, info.path) for info in self._root.list()}
-        if not any(storage_at(name).root in there for name in self._known):
+        if not any(self._place(name) in there for name in self._known):
             raise UsageError(
-                f"no file that it names is a file of the source; it names {next(iter(self._known))}",
+                f"no file that it names is a file of the source; it names {next(iter(self._known))}; if the files were "
+                "moved, say so (--moved OLD=NEW)",
                 self._index.name,
                 expected=f"files of {self._root.name}",
             )
@@ -185,12 +193,20 @@ class Takeover:
         if name is None:
             return UNKNOWN
         if name not in self._known:
-            self._known[name] = self._numbers.get(storage_at(name).root, UNKNOWN)
+            self._known[name] = self._numbers.get(self._place(name), UNKNOWN)
         number = self._known[name]
         if number in self._proven:
             self._proven.remove(number)
             self.left_out[number] = "its entries lie in several partitions of the index"
         return UNKNOWN if number in self.left_out else number
+
+    def _place(self, name: str) -> str:
+        """The location of a file that the index names."""
+        plain = _plain(name)
+        for old, new in self._moved:
+            if plain.startswith(f"{old}/"):
+                return join(storage_at(new).root, plain.removeprefix(f"{old}/"))
+        return storage_at(name).root
 
     def _tally(self, number: int) -> _Tally | None:
         """The tally of a file, which is opened for it. None for a file whose rows cannot be told."""
@@ -277,3 +293,9 @@ class Takeover:
         for columns in stored_columns(self._spec, self._fetcher.scan(entry, names), where):
             total = (total + int(self._hashes(columns).sum())) % HASHES
         return total
+
+
+def _plain(location: str) -> str:
+    """A location as a text to compare: local ones without their scheme, none with a slash at its end."""
+    local = location.removeprefix("file:")
+    return (f"/{local.lstrip('/')}" if local != location else location).rstrip("/")

@@ -37,3 +37,24 @@ def test_a_folder_without_a_source_is_one_line(tmp_path: Path, capsys: pytest.Ca
     code, out, err = run(capsys, "import-dione", dione, tmp_path / "index")
     assert (code, out) == (2, "")
     assert err == f"gnomon: {dione}: a folder of Dione's does not say which data it is of; name the source (--source)\n"
+
+
+def test_a_moved_source_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    dione = dione_index(source, tmp_path / "dione", ["key"], [], "parquet")
+    now = source.rename(tmp_path / "now")
+    words = "import-dione", dione, tmp_path / "index", "--source", now
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert "--moved OLD=NEW" in err
+    code, out, _ = run(capsys, *words, "--moved", f"{source}={now}")
+    assert code == 0
+    assert f"4 files and {4 * ROWS:,} rows taken over" in out
+
+
+@pytest.mark.parametrize("text", ["/old", "/old=", "=/new", "/old=/new=/newer"])
+def test_a_move_that_is_not_two_folders_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    code, _, err = run(capsys, "import-dione", tmp_path, tmp_path / "index", "--source", tmp_path, "--moved", text)
+    assert (code, err) == (2, f"gnomon: --moved: expected OLD=NEW with one equals sign, found {text!r}\n")

@@ -250,6 +250,16 @@ def test_an_index_of_other_data_is_refused(tmp_path: Path, parquet: Path) -> Non
     assert not (tmp_path / "index" / "_shadow" / "snapshots").exists()
 
 
+@pytest.mark.parametrize("old", ["{}", "file:{}/", "file://{}"])
+def test_entries_of_a_moved_source_are_taken_over(tmp_path: Path, parquet: Path, old: str) -> None:
+    now = shutil.move(parquet, tmp_path / "now")
+    moved = {old.format(parquet): f"file:{now}/", f"{parquet}/another": "/gone"}
+    found = import_dione(None, tmp_path / "dione", tmp_path / "index", now, moved=moved)
+    assert (found.build.rows, found.left_out) == (4 * ROWS, [])
+    build(None, now, tmp_path / "built", ["key"], ["n"])
+    assert contents(tmp_path / "index") == contents(tmp_path / "built")
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "what"),
     [
