@@ -4,7 +4,7 @@
 - `hashing`  the hash that chooses the file of a key
 """
 
-from gnomon.btree.dione.hashing import HASHED_TYPES, check_hashed, dione_buckets
+from gnomon.btree.dione.hashing import HASHED_TYPES, check_hashed, dione_hashes
 from gnomon.btree.dione.writer import DioneWriter
 
-__all__ = ["HASHED_TYPES", "DioneWriter", "check_hashed", "dione_buckets"]
+__all__ = ["HASHED_TYPES", "DioneWriter", "check_hashed", "dione_hashes"]

@@ -30,12 +30,12 @@ def check_hashed(keys: Sequence[Column]) -> None:
             raise BTreeError("Dione has no composite keys with this type", column=column.name, found=column.type)
 
 
-def dione_buckets(keys: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
-    """The bucket of each row of key columns of HASHED_TYPES."""
+def dione_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """The hash of each row of key columns of HASHED_TYPES: its bucket is the rest of a division by their number."""
     hashes = np.full(len(keys[0]), SEED, np.uint32)
     for key in keys:
         hashes = _mixed(hashes, _java_hashes(key))
-    return _finished(hashes, len(keys)).view(np.int32).astype(np.int64) % buckets
+    return _finished(hashes, len(keys)).view(np.int32).astype(np.int64)
 
 
 def _mixed(hashes: Hashes, data: Hashes) -> Hashes:

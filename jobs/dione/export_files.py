@@ -2,7 +2,7 @@
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree.dione import DioneWriter, dione_buckets
+from gnomon.btree.dione import DioneWriter, dione_hashes
 from gnomon.btree.reader import LookupStats
 from gnomon.btree.schema import EntrySchema
 from gnomon.jobs.dione.dione_index import SUFFIX
 from gnomon.jobs.files import listed
 from gnomon.shadow.errors import BuildFailed
-from gnomon.shadow.lookup import PARTITION, entry_columns, scan_entries
+from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn, entry_columns, scan_entries
 from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.shadow.metadata import SegmentFile, View, source_of
 from gnomon.shadow.storage import Storage, is_local, join
@@ -63,26 +63,21 @@ class ExportedFiles:
         for file in self._files:
             rows[file.partition] += file.rows
         self._rows = rows
-        self._buckets = np.array([max(1, math.ceil(count / BUCKET_ENTRIES)) for count in rows.values()], np.int64)
-        self._first = np.concatenate([[0], np.cumsum(self._buckets)])  # the number of each partition's first file
         places = {partition: place for place, partition in enumerate(self._partitions)}
         self._place_of_file = np.array([places[file.partition] for file in self._files], np.int64)
+        self._buckets = self._with_keys([max(1, math.ceil(count / BUCKET_ENTRIES)) for count in rows.values()])
+        self._first = np.concatenate([[0], np.cumsum(self._buckets)])  # the number of each partition's first file
 
     def write(self) -> int:
-        """Write all files, also those without entries: Dione takes their number for that of the buckets. Returns the
-        number of files. BuildFailed where a partition has not as many entries as rows."""
+        """Write all files. Returns their number. BuildFailed where a partition has not as many entries as rows."""
         name, total = str(uuid.uuid4()), int(self._first[-1])
         written = dict.fromkeys(self._partitions, 0)
-        empty = set(range(total))
         with EntrySorter(0, range(total), self._memory) as sorter:
             for entries in self._entries():
                 sorter.add(entries)
             for number, entries in sorter.groups():
                 self._write(number, name, entries)
                 written[self._partition_of(number)] += entries.num_rows
-                empty.discard(number)
-        for number in empty:
-            self._write(number, name, None)
         for partition, rows in self._rows.items():
             if written[partition] != rows:
                 where = join(self._out.root, self._folders[partition])
@@ -94,23 +89,53 @@ class ExportedFiles:
 
     def _entries(self) -> Iterator[pa.Table]:
         """The live entries with Dione's pointers, the number of their source file, and of their file here."""
-        spec, wanted = self._view.spec, set(self._partitions)
-        columns = [column for column in entry_columns(spec) if column.part != PARTITION]
+        columns = [column for column in entry_columns(self._view.spec) if column.part != PARTITION]
+        for batch in self._scanned(columns, set(self._partitions)):
+            yield self._exported(batch)
+
+    def _scanned(self, columns: Sequence[EntryColumn], wanted: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """The live entries of partitions. The caller may take partitions out of `wanted` meanwhile."""
+        spec = self._view.spec
         for segment in self._view.segments:
             for file in segment.by_bucket.values():
-                if not spec.flat and file.partition not in wanted:
+                if not wanted or (not spec.flat and file.partition not in wanted):
                     continue
                 found = SegmentFile(segment, file)
-                for batch in scan_entries(self._storage, spec, found, columns, wanted, LookupStats()):
+                for batch in scan_entries(self._storage, spec, found, columns, frozenset(wanted), LookupStats()):
                     if batch.num_rows:
-                        yield self._exported(batch)
+                        yield batch
+
+    def _with_keys(self, buckets: Sequence[int]) -> Offsets:
+        """The number of buckets of each partition: as many as asked for, or the most of which each has a key. Dione
+        takes the number of files for that of the buckets, and its join fails at a file without entries."""
+        open_places = {partition: place for place, partition in enumerate(self._partitions) if buckets[place] > 1}
+        hashes = {place: np.empty(0, np.int64) for place in open_places.values()}
+        columns = [one for one in entry_columns(self._view.spec) if one.part == KEY or one.name == POINTER_COLUMNS[0]]
+        wanted = set(open_places)
+        for batch in self._scanned(columns, wanted):
+            found = dione_hashes(batch.columns[:-1])
+            place_of_row = self._place_of_file[self._numbers_of(batch.columns[-1])]
+            for place in np.unique(place_of_row).tolist():
+                hashes[place] = np.union1d(hashes[place], found[place_of_row == place])
+                if _is_filled(hashes[place], buckets[place]):
+                    wanted.discard(self._partitions[place])
+        chosen = list(buckets)
+        for partition in wanted:
+            place = open_places[partition]
+            chosen[place] = next(n for n in range(buckets[place], 0, -1) if _is_filled(hashes[place], n))
+        return np.array(chosen, np.int64)
+
+    def _numbers_of(self, names: pa.Array) -> Numbers:
+        """The number of the source file of each entry."""
+        coded = names.dictionary_encode()
+        numbers = np.array([self._numbers[name] for name in coded.dictionary.to_pylist()], np.int32)
+        found: Numbers = numbers[coded.indices.to_numpy()]
+        return found
 
     def _exported(self, batch: pa.RecordBatch) -> pa.Table:
         width = len(POINTER_COLUMNS)
         names, offsets, sub_offsets, sizes = batch.columns[-width:]
-        coded = names.dictionary_encode()
-        numbers = np.array([self._numbers[name] for name in coded.dictionary.to_pylist()], np.int32)
-        files = numbers[coded.indices.to_numpy()]
+        files = self._numbers_of(names)
         theirs = [offsets.to_numpy(), sub_offsets.to_numpy().astype(np.int64)]
         if self._view.spec.format == ROW_GROUPS:
             theirs = self._of_row_groups(files, *theirs)
@@ -118,17 +143,14 @@ class ExportedFiles:
             sizes = pa.array(np.full(len(files), NO_SIZE, np.int32))
         keys = [batch.column(i) for i in range(len(self._schema.keys))]
         place = self._place_of_file[files]
-        hashes = np.zeros(len(files), np.int64)
-        for buckets in np.unique(self._buckets[place]).tolist():
-            some = np.flatnonzero(self._buckets[place] == buckets)
-            hashes[some] = dione_buckets([key.take(pa.array(some)) for key in keys], buckets)
+        buckets = dione_hashes(keys) % self._buckets[place]
         arrays = [
             *batch.columns[:-width],
             pa.array(files),
             pa.array(theirs[0], pa.int64()),
             pa.array(theirs[1].astype(np.int32)),
             sizes,
-            pa.array((self._first[place] + hashes).astype(np.int32)),
+            pa.array((self._first[place] + buckets).astype(np.int32)),
         ]
         own = [column.name for column in self._schema.columns[:-width]]
         return pa.Table.from_arrays(arrays, names=[*own, FILE, *POINTER_COLUMNS[1:], GROUP])
@@ -156,22 +178,24 @@ class ExportedFiles:
         root = hadoop_location(self._source.root)
         return pa.array([hadoop_location(join(root, file.path)) for file in self._files], pa.string())
 
-    def _write(self, number: int, name: str, entries: pa.Table | None) -> None:
+    def _write(self, number: int, name: str, entries: pa.Table) -> None:
         """Write one file, whose keys have nulls last."""
-        interval, height, held = INTERVAL, 1, None
-        if entries is not None:
-            order = [(column.name, "ascending", "at_end") for column in self._schema.keys]
-            order += [(column, "ascending", "at_end") for column in (FILE, *POINTER_COLUMNS[1:3])]
-            held = entries.take(pc.sort_indices(entries, sort_keys=order)).combine_chunks()
-            named = self._names.take(held.column(FILE).combine_chunks())
-            held = held.set_column(held.column_names.index(FILE), POINTER_COLUMNS[0], named)
-            interval = min(max(NODE_BYTES * held.num_rows // held.nbytes, 2), INTERVAL)
-            height = max(1, math.ceil(math.log(held.num_rows, interval)))
+        order = [(column.name, "ascending", "at_end") for column in self._schema.keys]
+        order += [(column, "ascending", "at_end") for column in (FILE, *POINTER_COLUMNS[1:3])]
+        held = entries.take(pc.sort_indices(entries, sort_keys=order)).combine_chunks()
+        named = self._names.take(held.column(FILE).combine_chunks())
+        held = held.set_column(held.column_names.index(FILE), POINTER_COLUMNS[0], named)
+        interval = min(max(NODE_BYTES * held.num_rows // held.nbytes, 2), INTERVAL)
+        height = max(1, math.ceil(math.log(held.num_rows, interval)))
         writer = DioneWriter(self._schema, interval, height)
-        if held is not None:
-            writer.write(held)
+        writer.write(held)
         folder = self._folders[self._partition_of(number)]
         self._out.put_new(f"{folder}/part-{number:05d}-{name}.c000{SUFFIX}", writer.finish().chunks)
+
+
+def _is_filled(hashes: Offsets, buckets: int) -> bool:
+    """Whether each bucket has a key."""
+    return len(np.unique(hashes % buckets)) == buckets
 
 
 def hadoop_location(root: str) -> str:

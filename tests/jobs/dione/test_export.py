@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.btree import BTreeReader
-from gnomon.btree.dione import dione_buckets
+from gnomon.btree.dione import dione_hashes
 from gnomon.jobs.build import build
 from gnomon.jobs.dione import export_dione, export_files, import_dione
 from gnomon.shadow import UsageError
@@ -33,14 +33,14 @@ HASHES = [  # by Dione's classes: the columns of a key, and its buckets of 2, 3,
 @pytest.mark.parametrize(("key", "expected"), HASHES)
 def test_the_bucket_of_a_key_is_diones(key: list[str | None], expected: tuple[int, ...]) -> None:
     columns = [pa.array(["\u00e9\U0001f600 before", value, "after"]) for value in key]
-    assert tuple(int(dione_buckets(columns, buckets)[1]) for buckets in (2, 3, 10, 200)) == expected
+    assert tuple(int(dione_hashes(columns)[1] % buckets) for buckets in (2, 3, 10, 200)) == expected
 
 
 def test_numbers_and_booleans_hash_as_their_texts() -> None:
     numbers, flags = [0, -7, 42, None], [True, False, None]
     for values in (numbers, flags):
         texts = pa.array([None if value is None else str(value).lower() for value in values])
-        assert dione_buckets([pa.array(values)], 97).tolist() == dione_buckets([texts], 97).tolist()
+        assert dione_hashes([pa.array(values)]).tolist() == dione_hashes([texts]).tolist()
 
 
 def names_by_folder(folder: Path) -> dict[str, list[str]]:
@@ -59,20 +59,29 @@ def test_an_export_taken_over_is_the_index(tmp_path: Path, format: str, monkeypa
         for bucket, name in enumerate(names):
             with storage_at(tmp_path / "dione").open(f"{day}/{name}") as reader:
                 for batch in BTreeReader(reader).scan_batches(["key"]):
-                    assert set(dione_buckets([batch.column(0)], 6).tolist()) == {bucket}
+                    assert set((dione_hashes([batch.column(0)]) % 6).tolist()) == {bucket}
     import_dione(None, tmp_path / "dione", tmp_path / "again", source)
     assert contents(tmp_path / "again") == contents(tmp_path / "index")
 
 
-def test_a_bucket_without_keys_has_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 1)
-    (tmp_path / "source" / "n=1").mkdir(parents=True)
-    pq.write_table(pa.table({"key": ["a"] * 9}), tmp_path / "source" / "n=1" / "a.parquet")
-    build(None, tmp_path / "source", tmp_path / "index", ["key"])
-    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").files == 9
-    paths = sorted((tmp_path / "dione" / "n=1").iterdir())
-    entries = [len(list(BTreeReader(storage_at(path.parent).open(path.name)).scan())) for path in paths]
-    assert entries == [9 * (i == int(dione_buckets([pa.array(["a"])], 9)[0])) for i in range(9)]
+@pytest.mark.parametrize("flat", [False, True])
+def test_each_file_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
+    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 10)
+    tables = {"n=1": ["a"] * 90, "n=2": ["a", "b", "c"] * 30, "n=3": [f"key {i}" for i in range(90)], "n=4": ["a"] * 9}
+    for folder, keys in tables.items():
+        (tmp_path / "source" / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"key": keys}), tmp_path / "source" / folder / "a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["key"], flat=flat)
+    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    files = {}
+    for folder, keys in tables.items():
+        storage = storage_at(tmp_path / "dione" / folder)
+        held = [[key for (key,), _ in BTreeReader(storage.open(info.path)).scan()] for info in sorted(storage.list())]
+        assert sorted(key for some in held for key in some) == sorted(keys)
+        for bucket, some in enumerate(held):
+            assert set((dione_hashes([pa.array(some)]) % len(held)).tolist()) == {bucket}
+        files[folder] = len(held)
+    assert files == {"n=1": 1, "n=2": 2, "n=3": 9, "n=4": 1}
 
 
 def test_a_later_export_writes_what_changed(tmp_path: Path) -> None:
