@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.indexer.build import build
-from gnomon.indexer.datasource import INDEX, PROPERTIES, check_form, declare_table, read_index, table_properties
+from gnomon.indexer.datasource import INDEX, PROPERTIES, declare_table, form_of, read_index, table_properties
 from gnomon.indexer.join import join_with_index, load_by_index
 from gnomon.indexer.tables import default_location, read_table
 from gnomon.jobs.build import BuildRequest, plan
@@ -59,7 +59,7 @@ class IndexManager:
         keys: Sequence[str],
         more_fields: Sequence[str] | None = None,
         location: str | None = None,
-        form: str = "bucketed",
+        form: str | None = None,
         buckets: int | None = None,
     ) -> "IndexManager":
         """Make a new index without indexed partitions. `location` is the folder of an index with a table (by default
@@ -70,7 +70,7 @@ class IndexManager:
         table = None if _is_path(index_table_name) else index_table_name
         if table is None and location is not None:
             raise UsageError(f"location: {index_table_name} is one already; name a table")
-        check_form(spark, form)
+        form = form_of(spark, form)
         if table is not None and table_properties(spark, table) is not None:
             raise UsageError("there is a table of this name; IndexManager.load opens an index", table)
         storage = storage_at(location or (default_location(spark, table) if table else index_table_name))

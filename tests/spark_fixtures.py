@@ -10,9 +10,17 @@ import pytest
 from tests.java import start_quickly, train
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 start_quickly()
+
+
+def to_arrow(frame: "DataFrame") -> "pa.Table":
+    """The rows as an Arrow table: `toArrow`, which Spark 3.5 lacks."""
+    import pyarrow as pa
+
+    return frame.toArrow() if hasattr(frame, "toArrow") else pa.Table.from_batches(frame._collect_as_arrow())
 
 
 @pytest.fixture(scope="session")

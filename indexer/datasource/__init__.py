@@ -6,14 +6,14 @@
 - `entry_table`  the columns of that table
 - `source_rows`  rows of the source for entries of its index"""
 
-from gnomon.indexer.datasource.index_table import INDEX, PROPERTIES, check_form, declare_table, table_properties
+from gnomon.indexer.datasource.index_table import INDEX, PROPERTIES, declare_table, form_of, table_properties
 from gnomon.indexer.datasource.source import read_index, register
 
 __all__ = [
     "INDEX",
     "PROPERTIES",
-    "check_form",
     "declare_table",
+    "form_of",
     "read_index",
     "register",
     "table_properties",

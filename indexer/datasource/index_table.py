@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 
 from gnomon.btree.key_types import Stored
 from gnomon.btree.schema import Column, EntrySchema
+from gnomon.indexer.spark import AVRO, AVRO_PACKAGE, has_avro
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import IndexSpec, open_view
 from gnomon.shadow.storage import Place, is_local, join, storage_at
 from gnomon.shadow.tables import TEXT, as_partition_value, partition_values
 
 BUCKETED, HIVE = FORMS = ("bucketed", "hive")
-# Spark's reader by its class name: it comes with Spark, while the name `avro` needs a separate package.
-AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 HIVE_AVRO = (
     "ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.avro.AvroSerDe' "
     "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerInputFormat' "
@@ -49,17 +48,15 @@ def declare_table(
 
     `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
     shuffle; it must be declared again after `gnomon rebucket`, which changes their number. `hive` is a Hive Avro table,
-    where timestamps are numbers of microseconds. Without a form, a table keeps its form, and a new one is bucketed.
-    UsageError for a table of that name that is not of this index."""
-    if form is not None:
-        check_form(spark, form)
+    where timestamps are numbers of microseconds. Without a form, a table keeps its form, and a new one has that of
+    `form_of`. UsageError for a table of that name that is not of this index."""
+    there = table_properties(spark, table)
+    form = form_of(spark, form or (there or {}).get(FORM))
     storage = storage_at(index)
     view = open_view(storage)
     spec, root = view.spec, storage.root
-    there = table_properties(spark, table)
     if there is not None and there.get(INDEX) != root:
         raise UsageError(f"there is a table of this name, and it is not of the index {root}; name another", table)
-    form = form or (there or {}).get(FORM, BUCKETED)
     wanted = declaration(spec, root, table, form)
     theirs = {name: value for name, value in (there or {}).items() if name.startswith(PROPERTIES)}
     ours = {**theirs, **(properties or {}), INDEX: root, FORM: form, DECLARED: wanted.digest}
@@ -72,14 +69,24 @@ def declare_table(
     spark.catalog.refreshTable(table)
 
 
-def check_form(spark: SparkSession, form: str) -> None:
-    """Raise UsageError for a form that does not exist, or not in this session."""
-    if form not in FORMS:
+def form_of(spark: SparkSession, form: str | None) -> str:
+    """The form of a new table: the given one, or bucketed. A session of Spark 3.5 without spark-avro has only the
+    form hive. UsageError for a form that does not exist, or not in this session."""
+    if form not in (*FORMS, None):
         raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
-    if form == HIVE and spark.conf.get("spark.sql.catalogImplementation") != HIVE:
+    has_hive = spark.conf.get("spark.sql.catalogImplementation") == HIVE
+    if form == HIVE and not has_hive:
         raise UsageError(
             "form=hive: the session has no Hive support; build it with enableHiveSupport(), or use another"
         )
+    if form == HIVE or has_avro(spark):
+        return form or BUCKETED
+    if form is None and has_hive:
+        return HIVE
+    cure = "use form='hive'" if has_hive else "build the session with enableHiveSupport()"
+    raise UsageError(
+        f"form=bucketed: the session has no reader of Avro; start it with --packages {AVRO_PACKAGE}, or {cure}"
+    )
 
 
 @dataclass(frozen=True)

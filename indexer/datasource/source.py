@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from gnomon.base.errors import GnomonError
@@ -23,9 +22,16 @@ from gnomon.btree.keys import Key, order_key
 from gnomon.indexer.datasource.entry_table import EntryTable, entry_table
 from gnomon.indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
 from gnomon.indexer.datasource.source_rows import with_payload
+from gnomon.indexer.keys import map_batches
 from gnomon.indexer.spark import (
+    HAS_SOURCES,
     AtSnapshot,
+    DataSource,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
     as_raised,
+    check_sources,
     handing_over,
     hands_errors_over,
     keep_scans_apart,
@@ -50,7 +56,9 @@ NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # environment variable that a Spark worke
 
 
 def register(spark: SparkSession) -> None:
-    """Make `gnomon` a format of this session, for `spark.read.format("gnomon").load(index)` and `USING gnomon`."""
+    """Make `gnomon` a format of this session, for `spark.read.format("gnomon").load(index)` and `USING gnomon`.
+    UsageError in Spark 3.5, which has no such sources."""
+    check_sources()
     prunes = keep_scans_apart(spark, NAME)
     with made_active(spark):
         spark.dataSource.register(PruningSource if prunes else IndexSource)
@@ -66,10 +74,13 @@ def read_index(
     columns: Sequence[str] | None = None,
     payload: Sequence[str] | bool = False,
 ) -> DataFrame:
-    """An index as a DataFrame: `spark.read.format("gnomon").load(index)` with these options. Errors: as in
-    `open_index`, and UsageError for an unknown column."""
+    """An index as a DataFrame: `spark.read.format("gnomon").load(index)` with these options. Spark 3.5, which has no
+    such sources, scans all of the index, and applies conditions to its rows. Errors: as in `open_index`, and UsageError
+    for an unknown column."""
     check_names("columns", columns)
     check_names("payload", payload)
+    if not HAS_SOURCES:
+        return _scan(spark, _opened(as_location(index), snapshot), columns, payload)
     if spark.conf.get(REGISTERED, None) is None:
         register(spark)
     reader = spark.read.format(NAME)
@@ -81,6 +92,27 @@ def read_index(
         reader = reader.option("payload", "true" if payload is True else json.dumps(list(payload)))
     with as_raised():
         return reader.load(as_location(index))
+
+
+def _opened(location: str, snapshot: int | None) -> Index:
+    opened = open_index(location, snapshot)
+    opened.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", opened.location)
+    return opened
+
+
+def _scan(
+    spark: SparkSession, opened: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool
+) -> DataFrame:
+    """The rows of an index, read by the tasks of an `IndexReader` without a source of Spark's."""
+    table = entry_table(opened, columns, payload)
+    reader = IndexReader(AtSnapshot.of(opened), table)
+    tasks = reader.partitions()
+
+    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from reader.read(tasks[number])
+
+    return map_batches(spark.range(0, len(tasks), 1, max(len(tasks), 1)), scanned, table.schema)
 
 
 class IndexSource(DataSource):
@@ -101,8 +133,7 @@ class IndexSource(DataSource):
             raise UsageError(f"option {unknown[0]}: not known; {NAME} has {', '.join(OPTIONS)}")
         if not options.get("path"):
             raise UsageError(f"no path; say format('{NAME}').load('/path/of/index'), or {VIEW}")
-        opened = open_index(options["path"], _snapshot(options.get("snapshot")))
-        opened.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", opened.location)
+        opened = _opened(options["path"], _snapshot(options.get("snapshot")))
         self.at = AtSnapshot.of(opened)
         self.columns = None if "columns" not in options else _names(options["columns"])
         payload = options.get("payload", "false")

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from gnomon.indexer.dedup.append import append_new
+from gnomon.indexer.spark import ClassicDataFrame
 from gnomon.jobs.dedup import DedupResult, Origin
 from gnomon.shadow import UsageError
 from gnomon.shadow.storage import Place, as_location

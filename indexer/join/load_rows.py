@@ -16,6 +16,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from gnomon.indexer.join.fetch import PointedFiles, fetched
 from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
 from gnomon.indexer.keys import column, with_keys
+from gnomon.indexer.spark import frame_of
 from gnomon.indexer.tables import source_types, spark_types
 from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
 from gnomon.jobs.load import load as load_here
@@ -61,7 +62,7 @@ def load(
         return load_here(None, index, keys, columns, how, counters, null_safe, unreadable)
     opened = open_index(index)
     if not isinstance(keys, DataFrame):
-        keys = spark.createDataFrame(keys)
+        keys = frame_of(spark, keys) if isinstance(keys, pa.Table) else spark.createDataFrame(keys)
     payload = payload_columns(opened, keys.columns, columns)
     check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, Str
 from gnomon.btree.key_types import key_type
 from gnomon.btree.source_types import is_number_of_units
 from gnomon.indexer.keys.udfs import read_by_udf
-from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql
+from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql, try_cast
 from gnomon.jobs.load import key_names
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
@@ -76,7 +76,7 @@ def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> C
     if found == "timestamp" and wanted == "timestamp_ntz":
         return F.unix_micros(given)  # it has the same hash; a cast would use the session's time zone
     if isinstance(kind, NumericType) and (wanted in NUMBERS or key_type(wanted).decimal):
-        read = given.try_cast(target)
+        read = try_cast(given, target)
         refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
         return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(target))
     if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark infers as a date
@@ -93,7 +93,7 @@ def _read_text(given: Column, wanted: str) -> Column:
     if wanted == "timestamp":
         day = F.when(given.rlike(r"^\d+-\d+-\d+$"), F.concat(given, F.lit("T00:00:00"))).otherwise(given)
         given = F.when(given.rlike(HAS_OFFSET), given).otherwise(F.concat(day, F.lit("Z")))
-    return given.try_cast(key_spark_type(wanted))
+    return try_cast(given, key_spark_type(wanted))
 
 
 def _refuse(what: str, key: KeyColumn, given: Column) -> Column:

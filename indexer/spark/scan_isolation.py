@@ -12,7 +12,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceReader
+
+from gnomon.indexer.spark.versions import HAS_PUSHDOWN
 
 RULE = "gnomon.spark.OwnScans"
 SOURCE = "OwnScans.java"
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def keep_scans_apart(spark: SparkSession, name: str) -> bool:
     """Make each scan of this source read by its own filters in this session. Returns whether that was possible."""
-    if not hasattr(DataSourceReader, "pushFilters"):  # Spark 4.0
+    if not HAS_PUSHDOWN:
         return False
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:

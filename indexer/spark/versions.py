@@ -1,4 +1,4 @@
-"""All differences between the supported versions of Spark (4.0 to 4.3)."""
+"""All differences between the supported versions of Spark (3.5 to 4.3)."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -6,17 +6,55 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, types
+import pyarrow.compute as pc
+from pyspark import SparkContext
+from pyspark import __version__ as spark_version
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from gnomon.indexer.spark.task_errors import hands_errors_over
+from gnomon.shadow import UsageError
 
+try:
+    from pyspark.sql.classic import dataframe
+    from pyspark.sql.datasource import DataSource as DataSource
+    from pyspark.sql.datasource import DataSourceReader as DataSourceReader
+    from pyspark.sql.datasource import DataSourceWriter as DataSourceWriter
+    from pyspark.sql.datasource import InputPartition as InputPartition
+
+    HAS_SOURCES = True
+except ModuleNotFoundError:  # Spark 3.5
+    from pyspark.sql import dataframe
+
+    DataSource = DataSourceReader = DataSourceWriter = InputPartition = object
+    HAS_SOURCES = False
+
+ClassicDataFrame: Any = dataframe.DataFrame  # not one of Spark Connect
+AVRO = "org.apache.spark.sql.avro.AvroFileFormat"  # while the name `avro` needs a package in all versions
+AVRO_PACKAGE = f"org.apache.spark:spark-avro_2.12:{spark_version}"  # of 3.5
+HAS_PUSHDOWN = hasattr(DataSourceReader, "pushFilters")  # filters for a Python source, since 4.1
+VARIANTS = tuple(kind for kind in [getattr(types, "VariantType", None)] if kind is not None)  # since 4.0
 TIME_TYPE: Any = getattr(types, "TimeType", None)  # a time of day, since 4.1
 HAS_ARROW_UDF = hasattr(F, "arrow_udf")  # since 4.1
 # The argument for UTC timestamps in Arrow: required since 4.2, the default before.
 IN_UTC = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+
+
+def check_sources() -> None:
+    """Raise UsageError where Spark has no sources in Python."""
+    if not HAS_SOURCES:
+        raise UsageError(
+            "format gnomon: expected Spark 4.0 or later, which has data sources in Python, "
+            f"found {spark_version}; gnomon.read_index(spark, index) gives the same rows"
+        )
+
+
+def has_avro(spark: SparkSession) -> bool:
+    """Whether the session has Spark's reader of Avro. It comes with Spark since 4.0, before in a package."""
+    jvm: Any = spark._jvm
+    return HAS_SOURCES or bool(jvm.org.apache.spark.util.Utils.classIsLoadable(AVRO))
 
 
 def is_time(kind: DataType) -> bool:
@@ -27,6 +65,53 @@ def type_of(arrow: pa.DataType) -> DataType:
     """Spark's own type for an Arrow type. A timestamp without a zone is timestamp_ntz, which needs an argument in 4.0
     and 4.1."""
     return from_arrow_type(arrow, prefer_timestamp_ntz=True)
+
+
+def try_cast(column: Column, kind: DataType) -> Column:
+    """A cast that gives null where the type does not hold a value. Spark 3.5 has it in SQL, not in Python."""
+    if hasattr(Column, "try_cast"):
+        return column.try_cast(kind)
+    context: Any = SparkContext._active_spark_context
+    java, scala = context._jvm.org.apache.spark.sql, context._jvm.scala
+    null_where_invalid = getattr(getattr(java.catalyst.expressions, "EvalMode$"), "MODULE$").TRY()
+    zone_of_session = getattr(getattr(scala, "None$"), "MODULE$")
+    made = java.types.DataType.fromJson(kind.json())
+    cast = java.catalyst.expressions.Cast(column._jc.expr(), made, zone_of_session, null_where_invalid)
+    return Column(java.Column(cast))
+
+
+def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """The rows of an Arrow table, in Spark's types for its columns."""
+    if HAS_SOURCES:
+        return spark.createDataFrame(table)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    columns: list[pa.ChunkedArray] = []
+    fields: list[StructField] = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = from_arrow_type(field.type)
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:  # as in later versions: in the session's zone
+            column = pc.assume_timezone(column, zone)
+        columns.append(column.cast(to_arrow_type(kind)))
+        fields.append(StructField(f"c{len(fields)}", kind))
+    schema = StructType(fields)
+    plain = pa.Table.from_arrays(columns, schema.names)
+    most = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 10_000)
+    pieces = [(bytearray(_packed(batch)),) for batch in plain.to_batches(most)]
+
+    def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in batch.column(0):
+                yield from pa.ipc.open_stream(piece.as_buffer())
+
+    return spark.createDataFrame(pieces, "piece binary").mapInArrow(unpacked, schema).toDF(*table.column_names)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
 
 
 def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
@@ -41,7 +126,7 @@ def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[
 
 
 def text_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
-    """A function of a text column, which Spark 4.0 passes as pandas."""
+    """A function of a text column, which Spark 3.5 and 4.0 pass as pandas."""
     if HAS_ARROW_UDF:
         return arrow_udf(read, kind)
 
@@ -62,8 +147,8 @@ def with_column_in_arrow(
 ) -> DataFrame:
     """The frame with another column, which a function makes from some columns, for the rows of a task in their order.
     It maps batches of arrays to arrays. An array need not have the length of its batch, but all together must have a
-    value for each row. Other columns stay in Spark's own rows; in 4.0, which has no such function, they go to Python
-    and back."""
+    value for each row. Other columns stay in Spark's own rows; 3.5 and 4.0 have no such function: they go to
+    Python and back."""
     if not HAS_ARROW_UDF:
         return _mapped(frame, name, kind, inputs, function)
 

@@ -10,17 +10,16 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
-    VariantType,
     YearMonthIntervalType,
 )
 
 from gnomon.btree.key_types import is_key_type
-from gnomon.indexer.spark import NoSparkType, arrow_of
+from gnomon.indexer.spark import VARIANTS, NoSparkType, arrow_of
 from gnomon.shadow.errors import UsageError
 from gnomon.sources import OptionError
 from gnomon.sources.types import to_ddl
 
-UNREAD = (VariantType, DayTimeIntervalType, YearMonthIntervalType)
+UNREAD = (*VARIANTS, DayTimeIntervalType, YearMonthIntervalType)
 
 
 def columns_of_table(source: str, schema: StructType, partitions: Sequence[str], format_name: str) -> str:

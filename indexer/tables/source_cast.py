@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from gnomon.indexer.keys import column
-from gnomon.indexer.spark import key_spark_type, raised_by_sql
+from gnomon.indexer.spark import key_spark_type, raised_by_sql, try_cast
 from gnomon.indexer.tables.partition_tables import source_types
 from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow import Index, UsageError
@@ -111,7 +111,7 @@ def declared_text(name: str, kind: str) -> Column:
     """A partition column of a catalog table as the text of its folder. Each value of its type has one text."""
     given = column(name)
     text = no_null_text(given.cast("string"))
-    read = text.try_cast(key_spark_type(kind)).cast("string")
+    read = try_cast(text, key_spark_type(kind)).cast("string")
     error = UsageError(f"batch: partition column {name}", expected=kind)
     return F.when(text.isNull() | read.isNotNull(), read).otherwise(raised_by_sql(error, text).cast("string"))
 

@@ -27,6 +27,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.values.row_values import python_values
 from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file
+from tests.spark_fixtures import to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -306,7 +307,7 @@ def test_each_value_comes_out_of_every_door_as_it_went_in(
     held = [n for n, one in case.columns.items() if not isinstance(one.loaded, str) or one.spark == "string"]
     loaded = load(spark, place, keys, held)
     types = {field.name: field.dataType.simpleString() for field in loaded.schema}
-    table = loaded.toArrow().sort_by(case.key)
+    table = to_arrow(loaded).sort_by(case.key)
     for column in held:
         one = case.columns[column]
         value = one.python if one.loaded is SAME else one.loaded

@@ -22,6 +22,7 @@ from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError, open_index
 from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file
+from tests.spark_fixtures import to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +88,7 @@ def test_columns_of_files_meet_by_name_and_a_missing_one_is_null(
     ]
     assert open_index(place).fetch_many(["1", "2", "3"]) == [[row] for row in expected]
     keys = spark.createDataFrame([("1",), ("2",), ("3",)], "k string")
-    loaded = load(spark, place, keys).toArrow().sort_by("k").to_pylist()
+    loaded = to_arrow(load(spark, place, keys)).sort_by("k").to_pylist()
     assert loaded == [{**row, "k": str(row["k"])} for row in expected]
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import register
 from gnomon.indexer.datasource import pushdown, source
+from gnomon.indexer.spark.versions import HAS_PUSHDOWN, HAS_SOURCES
 from tests.indexer.lakes import explained
 from tests.shadow.make_index import index_source, write_source
 
@@ -34,6 +35,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.skipif(not HAS_SOURCES, reason="Spark 3.5 has no data sources in Python")
 def test_the_examples_run(spark: SparkSession, index: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"spark": spark}
     for block in blocks("python"):
@@ -52,6 +54,7 @@ def test_the_examples_run(spark: SparkSession, index: str, capsys: pytest.Captur
     assert tuple(answers[2][0]) == ("2026-01-02", 10, 10)
 
 
+@pytest.mark.skipif(not HAS_PUSHDOWN, reason="Spark 3.5 and 4.0 push no filters to Python")
 def test_the_table_of_conditions_is_what_spark_shows(spark: SparkSession, index: str) -> None:
     register(spark)
     table = spark.read.format("gnomon").load(index)

@@ -15,6 +15,7 @@ from gnomon.indexer import build, load
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.spark_fixtures import to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ def test_a_later_build_widens_columns_and_keeps_every_row(spark: SparkSession, t
     assert before.refresh()
     assert before.fetch(1) == [rows[0]]
     keys = spark.createDataFrame([(k,) for k in (1, 3)], "k bigint")
-    assert sorted(load(spark, place, keys).toArrow().to_pylist(), key=lambda row: row["k"]) == [rows[0], rows[2]]
+    assert sorted(to_arrow(load(spark, place, keys)).to_pylist(), key=lambda row: row["k"]) == [rows[0], rows[2]]
 
     put(source, "c.jsonl", {"k": 4})
     put(source, "d.jsonl", {"k": 1.5})
@@ -120,6 +121,6 @@ def test_builds_at_once_that_both_widen_columns_are_both_committed(
     ]
     assert open_index(place).fetch_many([1, 2, 3]) == [[row] for row in rows]
     keys = spark.createDataFrame([(row["k"],) for row in rows], "k bigint")
-    assert sorted(load(spark, place, keys).toArrow().to_pylist(), key=lambda row: row["k"]) == rows
+    assert sorted(to_arrow(load(spark, place, keys)).to_pylist(), key=lambda row: row["k"]) == rows
     assert verify(storage_at(place), None).faults == []
     assert not build(spark, str(source), place, ["k"]).committed

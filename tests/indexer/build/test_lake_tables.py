@@ -34,6 +34,7 @@ from gnomon.shadow.tables.lake_source import lake_source
 from gnomon.shadow.verify.snapshot import verify
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
+from tests.spark_fixtures import to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +161,7 @@ def test_a_default_is_found_as_a_key(spark: SparkSession, tmp_path: Path) -> Non
     assert same(opened.fetch(7), expected)
     assert same(opened.fetch(None), [row for row in version.rows() if row["whole"] is None])
     asked = spark.createDataFrame([(7,)], "whole int")
-    loaded = load(spark, index, asked).toArrow().to_pylist(maps_as_pydicts="strict")
+    loaded = to_arrow(load(spark, index, asked)).to_pylist(maps_as_pydicts="strict")
     assert same(loaded, expected)
     entries = read_index(spark, index).where("whole = 7").collect()
     assert [row["flag"] for row in entries] == [True] * len(expected)

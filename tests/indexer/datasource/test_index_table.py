@@ -41,6 +41,7 @@ OF_NUMBER = {
     "wide": (lambda n: Decimal(10) ** 30 + n, pa.decimal128(38, 0)),
     "raw": (lambda n: bytes([n, 255, 0]), pa.binary()),
 }
+FORMS = [pytest.param("bucketed", marks=pytest.mark.usefixtures("avro_reader")), "hive"]
 SPARK_AVRO = "org.apache.spark.sql.v2.avro.AvroDataSourceV2"  # makes `avro` a name; only in that package
 ESCAPED = {"user id": "user_x20_id", "metadata": "metadata_"}
 
@@ -66,7 +67,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def entries(spark: SparkSession, lake: Path) -> Iterator[str]:
+def entries(spark: SparkSession, avro_reader: None, lake: Path) -> Iterator[str]:
     """The index, declared as a bucketed table."""
     declare_table(spark, str(lake / "index"), "lake_index")
     yield "lake_index"
@@ -139,6 +140,7 @@ def test_a_condition_on_the_key_reads_its_buckets_and_gives_all_its_rows(
     assert same(found.select(everything.columns), everything.where(condition))
 
 
+@pytest.mark.usefixtures("avro_reader")
 @pytest.mark.parametrize("name", ["tiny", "double", "day", "moment", "local", "price", "raw"])
 def test_a_key_of_each_type_is_found_in_its_bucket(
     spark: SparkSession, tmp_path: Path, database: str, name: str
@@ -154,6 +156,7 @@ def test_a_key_of_each_type_is_found_in_its_bucket(
         assert found.count() == everything.where(F.col(name) == value).count() > 0
 
 
+@pytest.mark.usefixtures("avro_reader")
 def test_no_bucket_of_a_composite_key_is_left_out(spark: SparkSession, tmp_path: Path, database: str) -> None:
     write_source(tmp_path / "source", {"a.parquet": rows_of(0)})
     index_source(tmp_path / "source", tmp_path / "index", ["text", "big"], BUCKETS)
@@ -164,6 +167,7 @@ def test_no_bucket_of_a_composite_key_is_left_out(spark: SparkSession, tmp_path:
     assert found.count() == source_rows(spark, tmp_path).where(condition).count() > 0
 
 
+@pytest.mark.usefixtures("avro_reader")
 @pytest.mark.parametrize("keys", [["text"], ["text", "big"]])
 def test_a_join_with_a_table_bucketed_alike_shuffles_neither(
     spark: SparkSession, tmp_path: Path, database: str, keys: list[str]
@@ -225,7 +229,7 @@ def test_a_hive_table_reads_every_type_of_the_index(spark: SparkSession, lake: P
     assert same(narrowed.select(wanted.columns), wanted.where(f"text = 'kéy 3' and dt = '{DAY}'"))
 
 
-@pytest.mark.parametrize("form", ["bucketed", "hive"])
+@pytest.mark.parametrize("form", FORMS)
 def test_unpartitioned_flat_and_null_partitions_are_declared(
     spark: SparkSession, tmp_path: Path, database: str, form: str
 ) -> None:
@@ -250,6 +254,7 @@ def test_unpartitioned_flat_and_null_partitions_are_declared(
     assert flat_table.count() == 120
 
 
+@pytest.mark.usefixtures("avro_reader")
 def test_declaring_again_follows_the_index(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """New and vanished partitions, and another number of buckets, with which Spark would read the wrong files."""
     source, index, table = tmp_path / "source", str(tmp_path / "index"), f"{database}.t"
@@ -289,7 +294,7 @@ def test_a_plain_table_shows_dead_entries_until_compact_and_vacuum(
     assert spark.table(table).count() == 60 + 10
 
 
-@pytest.mark.parametrize("form", ["bucketed", "hive"])
+@pytest.mark.parametrize("form", FORMS)
 def test_dropping_the_table_leaves_the_index(spark: SparkSession, tmp_path: Path, database: str, form: str) -> None:
     write_source(tmp_path / "source", {"p=1/a.parquet": rows_of(0)})
     index_source(tmp_path / "source", tmp_path / "index", ["text"], BUCKETS)
@@ -310,6 +315,7 @@ def test_a_table_of_that_name_that_is_not_of_the_index_stays(spark: SparkSession
     assert spark.table(f"{database}.t").columns == ["n"]
 
 
+@pytest.mark.usefixtures("avro_reader")
 def test_the_statements_of_the_page_declare_an_index(spark: SparkSession, tmp_path: Path, database: str) -> None:
     page = (Path(__file__).parents[3] / "docs/reference/tables.md").read_text(encoding="utf-8")
     statements = [

@@ -9,17 +9,20 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSourceReader
 
 from gnomon import shadow
 from gnomon.commands.failures import one_line
-from gnomon.indexer import build, read_index, register
+from gnomon.indexer import build, read_index
+from gnomon.indexer import register as register_source
+from gnomon.indexer.datasource import source
+from gnomon.indexer.spark import versions
+from gnomon.indexer.spark.versions import HAS_PUSHDOWN, HAS_SOURCES
 from tests.indexer.lakes import comparable, crawl, every_type, explained, plain, predicates_of_every_type
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
-PUSHES = hasattr(DataSourceReader, "pushFilters")
-pushing = pytest.mark.skipif(not PUSHES, reason="Spark 4.0 hands a Python source no filters")
+sources = pytest.mark.skipif(not HAS_SOURCES, reason="Spark 3.5 has no data sources in Python")
+pushing = pytest.mark.skipif(not HAS_PUSHDOWN, reason="Spark 4.0 hands a Python source no filters, 3.5 has none")
 
 LAYOUTS = {"by folder": (["url"], False), "composite": (["url", "x"], False)}
 
@@ -33,7 +36,14 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     return roots
 
 
+def register(spark: SparkSession) -> None:
+    if HAS_SOURCES:
+        register_source(spark)
+
+
 def gnomon(spark: SparkSession, root: Path) -> DataFrame:
+    if not HAS_SOURCES:
+        return read_index(spark, root / "index")
     return spark.read.format("gnomon").load(str(root / "index"))
 
 
@@ -107,7 +117,7 @@ def test_values_of_every_key_type_are_looked_up_as_spark_compares_them(spark: Sp
             parts = [frame.where(predicate) for predicate in predicates_of_every_type()]
             tagged = [part.select(F.lit(i), "n", "data_offset") for i, part in enumerate(parts)]
             results.append(comparable(tagged[0].union(tagged[1]).union(tagged[2]).union(tagged[3]).collect()))
-            if PUSHES and frame.columns[-1] != "data_offset":
+            if HAS_PUSHDOWN and frame.columns[-1] != "data_offset":
                 taken = [pushed(part) for part in parts]
                 assert [line.count("EqualTo(") for line in taken[:3]] == [12, 12, 9]
                 assert [line.count("IsNull(") for line in taken[:3]] == [0, 0, 3]
@@ -137,7 +147,7 @@ def test_filters_on_the_key_are_look_ups_and_those_on_partitions_leave_folders_o
     "predicate",
     [
         "url is not null",
-        "url collate UNICODE_CI = 'a'",
+        pytest.param("url collate UNICODE_CI = 'a'", marks=sources),  # Spark 3.5 has no collations either
         "cast(dt as date) = date'2026-01-01'",
         "dt <> 'x y'",
         "url = dt",
@@ -184,6 +194,7 @@ def test_each_use_of_one_dataframe_reads_by_its_own_filters(spark: SparkSession,
     cached.unpersist()
 
 
+@sources
 def test_a_dataframe_and_a_view_stay_at_the_snapshot_that_was_the_newest(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     crawl(tmp_path, ["url"], flat=False)
@@ -228,10 +239,11 @@ def test_columns_are_named_as_the_source_names_them_and_never_twice(spark: Spark
     assert frame.columns[:4] == ["L x.y", "key", "data_offset_", "Key_"]
     assert frame.columns[4:] == ["data_filename", "data_offset", "data_sub_offset", "data_size"]
     found = frame.where("`L x.y` = 4 and key = 3 and data_offset_ = 1").select("data_offset", "Key_")
-    assert pushed(found) == ("[EqualTo(`L x.y`,4), EqualTo(key,3)]" if PUSHES else "none")
+    assert pushed(found) == ("[EqualTo(`L x.y`,4), EqualTo(key,3)]" if HAS_PUSHDOWN else "none")
     assert [tuple(row) for row in found.collect()] == [(1, 2), (2, 2)]
 
 
+@sources
 def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     crawl(tmp_path, ["url"], flat=False)
@@ -284,6 +296,7 @@ def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path
         frame.collect()
 
 
+@pushing
 def test_a_session_that_is_not_the_active_one_is_registered(spark: SparkSession, lakes: dict[str, Path]) -> None:
     register(spark)
     active, other = SparkSession.active(), spark.newSession()
@@ -295,6 +308,7 @@ def test_a_session_that_is_not_the_active_one_is_registered(spark: SparkSession,
     assert SparkSession.active() is active
 
 
+@sources
 def test_without_pruning_the_rows_are_the_same(spark: SparkSession, lakes: dict[str, Path]) -> None:
     whole = spark.read.format("gnomon").option("pruning", "false").load(f"{lakes['by folder']}/index")
     one = whole.where("url = 'https://é/7'")
@@ -348,9 +362,43 @@ def test_partition_columns_of_a_catalog_table_come_and_are_compared_in_its_types
             "day > date'2026-01-01' and part <> 0": "none",
         }.items():
             found = ours.where(predicate)
-            taken = taken if PUSHES else "none"
+            taken = taken if HAS_PUSHDOWN else "none"
             assert sorted(pushed(found).strip("[]").split(", ")) == sorted(taken.strip("[]").split(", "))
             rows = found.select("url", "day", "part").collect()
             expected = theirs.where(predicate).select("url", "day", "part").collect()
             assert comparable(rows) == comparable(expected)
             assert expected
+
+
+def test_without_sources_in_python_the_rows_are_the_same(
+    spark: SparkSession, lakes: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Spark 3.5, in each version."""
+    monkeypatch.setattr(source, "HAS_SOURCES", False)
+    monkeypatch.setattr(versions, "HAS_SOURCES", False)
+    for root in lakes.values():
+        everything, rows = plain(spark, root), read_index(spark, root / "index", payload=True)
+        assert pushed(rows.where("url = 'https://é/7'")) == "none"
+        for predicate in ("true", "url = 'https://é/7' and dt = '2026-01-01'", "dt = 'nowhere'"):
+            found, expected = (
+                frame.where(predicate).select("url", "x", "n", "`L x.y`", "data_offset", "dt")
+                for frame in (rows, everything)
+            )
+            assert comparable(found.collect()) == comparable(expected.collect())
+    index = str(tmp_path / "index")
+    with pytest.raises(shadow.IndexNotFound, match="index: not an index"):
+        read_index(spark, index)
+    crawl(tmp_path, ["url"], flat=False)
+    pinned = read_index(spark, index, columns=["url", "dt"])
+    assert pinned.columns == ["url", "dt"]
+    with pytest.raises(shadow.UsageError, match="columns: the index has no column nope"):
+        read_index(spark, index, columns=["nope"])
+    with pytest.raises(shadow.SnapshotNotFound):
+        read_index(spark, index, snapshot=99)
+    before = pinned.count()
+    new = pq.read_table(tmp_path / "source/dt=x y/p2.parquet")
+    write_source(tmp_path / "source", {"dt=2026-01-01/new.parquet": new})
+    index_source(tmp_path / "source", tmp_path / "index", ["url"], include=["n"])
+    assert (pinned.count(), read_index(spark, index).count()) == (before, before + 60)
+    with pytest.raises(shadow.UsageError, match=r"^format gnomon: expected Spark 4.0 or later, .* found \d"):
+        register_source(spark)

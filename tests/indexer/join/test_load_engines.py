@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from gnomon.indexer import load
 from tests.indexer.test_formats import CASES, put
 from tests.shadow.make_index import index_source
+from tests.spark_fixtures import to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,7 @@ def test_both_return_the_same_rows_of_each_format(spark: SparkSession, tmp_path:
     numbers = [*range(60, 120), 61, 61]
     keys = pa.table({case.number: [case.kind(number) for number in numbers], "tag": range(len(numbers))})
     here = load(None, str(tmp_path / "index"), keys, how=how).read_all()
-    there = load(spark, str(tmp_path / "index"), keys, how=how).toArrow()
+    there = to_arrow(load(spark, str(tmp_path / "index"), keys, how=how))
     assert here.column_names == there.column_names
     assert here.num_rows > (len(numbers) if how == "left" else 100)
     order = [(one, "ascending") for one in here.column_names]
