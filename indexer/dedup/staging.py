@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from gnomon.indexer.keys import column, map_batches
-from gnomon.indexer.spark import with_column_in_arrow
+from gnomon.indexer.spark import rebalanced, with_column_in_arrow
 from gnomon.jobs.dedup import (
     DIGEST,
     NEW,
@@ -31,7 +31,10 @@ from gnomon.jobs.dedup import (
 from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow.storage import storage_at
 
-PIECE = ", ".join(["partition string", "folder string", "path string", *(f"{name} bigint" for name in NUMBERS)])
+TEXTS = ("partition", "folder", "path")
+PIECE = StructType(
+    [*(StructField(name, StringType()) for name in TEXTS), *(StructField(name, LongType()) for name in NUMBERS)]
+)
 
 
 def stage(
@@ -52,12 +55,12 @@ def stage(
         columns = [column(one) for one in names]
         kept = [one for one in checked.columns if one.startswith(KEY_PREFIX)]
     # Rows of a partition go to one task; Spark, which knows their bytes, divides them where they are many.
-    rows, by = checked.select(*columns, *map(column, kept)), [column(one) for one in parts or [DIGEST]]
+    rows, by = checked.select(*columns, *map(column, kept)), parts or [DIGEST]
     is_adaptive = rows.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
-    rows = rows.hint("rebalance", *by) if is_adaptive else rows.repartition(*by)
+    rows = rebalanced(rows, by) if is_adaptive else rows.repartition(*by)
     rows = rows.sortWithinPartitions(*map(column, parts)) if parts else rows
     writing = _writing(layout, folder, rejected)
-    pieces = [Piece(*row) for row in map_batches(rows, writing, StructType.fromDDL(PIECE)).collect()]
+    pieces = [Piece(*row) for row in map_batches(rows, writing, PIECE).collect()]
     return staged_of(storage_at(layout.root), folder, name + layout.style.ending, pieces)
 
 
@@ -78,7 +81,7 @@ def _with_split(checked: DataFrame, layout: Layout) -> DataFrame:
 def _writing(
     layout: Layout, folder: str, rejected: RejectedAt | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    kinds = [pa.string()] * 3 + [pa.int64()] * len(NUMBERS)
+    kinds = [pa.string()] * len(TEXTS) + [pa.int64()] * len(NUMBERS)
 
     def writing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = StagingWriter(layout, folder, rejected)

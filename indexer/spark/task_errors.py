@@ -28,6 +28,7 @@ _FOUND = "@found@"  # placeholder in the JSON of `raised_by_sql`, which Spark re
 # Spark's error for files, and its Parquet reader, which decodes some values only when they are used.
 UNREAD_BY_SPARK = (
     "FAILED_READ_FILE",
+    "Encountered error while reading file",  # Spark 3.5
     "at org.apache.parquet.",
     "at org.apache.spark.sql.execution.datasources.parquet.",
 )

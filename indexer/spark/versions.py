@@ -80,6 +80,15 @@ def try_cast(column: Column, kind: DataType) -> Column:
     return Column(java.Column(cast))
 
 
+def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The rows in tasks of a size that Spark chooses, by columns. Python's `hint` takes no columns in Spark 3.5."""
+    columns = [F.col(name) for name in names]
+    if HAS_SOURCES:
+        return frame.hint("rebalance", *columns)
+    hinted = frame._jdf.hint("rebalance", frame._jseq([one._jc.expr() for one in columns]))
+    return DataFrame(hinted, frame.sparkSession)
+
+
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     """The rows of an Arrow table, in Spark's types for its columns."""
     if HAS_SOURCES:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -20,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.spark import IN_UTC, NoSparkType, holds, spark_type
+from gnomon.indexer.spark import IN_UTC, SPARK_ERRORS, NoSparkType, holds, spark_type
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider
 from gnomon.shadow.metadata import IndexSpec
@@ -63,7 +62,7 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
         try:
             by_spark = spark is not None and is_local(path) and index.spec.format == "parquet"
             in_spark = {f.name: f.dataType for f in read_parquet(spark, [path]).schema} if by_spark else {}
-        except PySparkException:
+        except SPARK_ERRORS:
             in_spark = {}
         for field in schema:
             if field.name in names and field.name not in found and not pa.types.is_null(field.type):
