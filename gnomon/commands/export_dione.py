@@ -23,6 +23,7 @@ def export_index(
     data_table: Annotated[
         str, typer.Option(help="The name of the data table in Dione's catalog. The index of a table knows it.")
     ] = "",
+    table: Annotated[str, typer.Option(help="The name of the index table in the statement for a folder.")] = "NAME",
     location: Annotated[str | None, typer.Option(help="The folder of the table; by default the catalog's.")] = None,
     master: Master = None,
     conf: Conf = None,
@@ -38,7 +39,7 @@ def export_index(
     elif location is not None:
         raise UsageError(f"--location: {dione} is one already; name a table")
     else:
-        exported = export_dione(index, dione, data_table=data_table)
+        exported = export_dione(index, dione, table, data_table)
     if json:
         print_json(asdict(exported))
         return
@@ -48,4 +49,4 @@ def export_index(
         f"{counted(exported.partitions, 'partition')}"
     )
     if not is_table(dione):
-        say(f"to declare the table:\n{exported.statement};\nMSCK REPAIR TABLE TABLE;")
+        say(f"to declare the table:\n{exported.statement};\nMSCK REPAIR TABLE {table} SYNC PARTITIONS;")

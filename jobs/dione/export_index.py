@@ -39,7 +39,7 @@ class Exported:
 
 
 def export_dione(
-    index: Place, folder: Place, table: str = "TABLE", data_table: str = "", memory: int = MEMORY_BYTES
+    index: Place, folder: Place, table: str = "NAME", data_table: str = "", memory: int = MEMORY_BYTES
 ) -> Exported:
     """Write the newest snapshot of an index to a folder as an index of Dione's. A later export to the same folder
     writes the partitions whose files have changed. `table` is the name of the index table and `data_table` that of the

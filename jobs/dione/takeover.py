@@ -13,7 +13,7 @@ from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import Key, key_array, stored_values
 from gnomon.jobs.dione.dione_index import DioneFile, DioneIndex
 from gnomon.jobs.files import Described
-from gnomon.shadow.errors import SourceError, UsageError
+from gnomon.shadow.errors import SourceError, StorageError, UsageError
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.maintenance import Entries, stored_columns
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
@@ -206,7 +206,10 @@ class Takeover:
         for old, new in self._moved:
             if plain.startswith(f"{old}/"):
                 return join(storage_at(new).root, plain.removeprefix(f"{old}/"))
-        return storage_at(name).root
+        try:
+            return storage_at(name).root
+        except (StorageError, UsageError):  # a store that Gnomon does not know
+            return name
 
     def _tally(self, number: int) -> _Tally | None:
         """The tally of a file, which is opened for it. None for a file whose rows cannot be told."""

@@ -58,3 +58,29 @@ def test_a_move_that_is_not_two_folders_is_one_line(
 ) -> None:
     code, _, err = run(capsys, "import-dione", tmp_path, tmp_path / "index", "--source", tmp_path, "--moved", text)
     assert (code, err) == (2, f"gnomon: --moved: expected OLD=NEW with one equals sign, found {text!r}\n")
+
+
+def test_an_export_to_a_folder_prints_how_to_declare_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    assert run(capsys, "build", source, tmp_path / "index", "--key", "key", "--engine", "local")[0] == 0
+    words = (
+        "export-dione",
+        tmp_path / "index",
+        tmp_path / "dione",
+        "--data-table",
+        "db.data",
+        "--table",
+        "db.data_index",
+    )
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"wrote 2 partitions in 2 files, removed 0; {4 * ROWS:,} rows in 2 partitions\n")
+    assert "CREATE EXTERNAL TABLE IF NOT EXISTS db.data_index (" in out
+    assert out.endswith("MSCK REPAIR TABLE db.data_index SYNC PARTITIONS;\n")
+    code, out, _ = run(capsys, *words, "--json")
+    assert json.loads(out)["written"] == []
+
+
+def test_an_export_that_names_a_folder_twice_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "export-dione", tmp_path / "index", tmp_path / "dione", "--location", tmp_path)
+    assert (code, err) == (2, f"gnomon: --location: {tmp_path / 'dione'} is one already; name a table\n")

@@ -287,3 +287,14 @@ def test_what_is_no_index_of_diones_is_refused(
         more = {"include": ["m"]}
     with pytest.raises(error, match=what):
         import_dione(None, dione, tmp_path / "index", source, **more)  # type: ignore[arg-type]
+
+
+def test_files_of_a_store_that_is_not_known_are_of_another_source(tmp_path: Path, parquet: Path) -> None:
+    for day in DAYS:
+        rewrite(tmp_path / "dione", named_elsewhere, day)
+    with pytest.raises(UsageError, match="no file that it names is a file of the source; it names viewfs://lake/a"):
+        imported(tmp_path)
+
+
+def named_elsewhere(table: pa.Table) -> pa.Table:
+    return replaced(table, "data_filename", pa.array(["viewfs://lake/a"] * table.num_rows))
