@@ -91,7 +91,11 @@ def _rows(word: str, salt: int) -> pa.Table:
 def plain(spark: SparkSession, root: Path) -> DataFrame:
     """The source as Spark reads it, with the place of each row in its file. Filters run on read values, since the
     filters of Spark's Parquet reader miss NaN, and one zero if the query has the other."""
-    rows = spark.read.parquet(f"{root}/source").select("*", F.col("_metadata.row_index").alias("data_offset"))
+    rows = (
+        spark.read.option("datetimeRebaseMode", "CORRECTED")
+        .parquet(f"{root}/source")
+        .select("*", F.col("_metadata.row_index").alias("data_offset"))
+    )
     return rows.localCheckpoint()
 
 

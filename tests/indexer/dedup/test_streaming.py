@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from gnomon.indexer import DedupResult, Origin, append_batches, build
+from gnomon.indexer.spark.versions import ClassicDataFrame
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
@@ -150,7 +151,8 @@ def test_without_a_query_or_with_spark_connect_nothing_is_appended(spark: SparkS
     append = append_batches(str(lake / "index"))
     with pytest.raises(UsageError, match="this is no micro-batch of a query: the thread has no sql"):
         append(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
-    remote = object.__new__(DataFrame)  # like a DataFrame of Spark Connect, without a JVM
+    # Like a DataFrame of Spark Connect, without a JVM; in Spark 3.5 it has a class of its own.
+    remote: Any = object.__new__(object if DataFrame is ClassicDataFrame else DataFrame)
     with pytest.raises(UsageError, match="found Spark Connect; run the query in a program that Spark itself starts"):
         append(remote, 0)
     assert there(lake) == list(range(10))
