@@ -40,8 +40,10 @@ JAVA_HOME=$(deploy/setup.sh --java-home)
 export JAVA_HOME SPARK_LOCAL_IP=127.0.0.1 GNOMON_TEST_PROFILE=${GNOMON_TEST_PROFILE:-quick}
 if (($#)); then exec "$python" -m pytest --quiet "$@"; fi
 failed=0
-"$python" -m pytest --quiet -m 'not (spark or store or browser or process or slow or soak)' || failed=1
+# pyspark 3.5 imports distutils, which Python 3.11 calls deprecated.
+readonly old='ignore:The distutils package is deprecated:DeprecationWarning'
+"$python" -m pytest --quiet -W "$old" -m 'not (spark or store or browser or process or slow or soak)' || failed=1
 # pyspark 4.0 leaves its sockets to the garbage collector.
-"$python" -m pytest --quiet -W 'ignore:unclosed <socket:ResourceWarning' tests/indexer/build/test_job.py \
+"$python" -m pytest --quiet -W "$old" -W 'ignore:unclosed <socket:ResourceWarning' tests/indexer/build/test_job.py \
     tests/indexer/join/test_load_rows.py || failed=1
 exit $failed
