@@ -82,7 +82,8 @@ def join_with_index(
     taken = [name for name in POINTER_COLUMNS if name in sample.columns and has_pointers]
     if taken:
         raise UsageError(f"sample: it has a column {', '.join(taken)}, which the join adds; rename it")
-    added = [column.name for column in opened.spec.include if column.name not in sample.columns]
+    # Not `column` in the comprehension: Python 3.12.0 and 3.12.1 then lose the function of this name.
+    added = [one.name for one in opened.spec.include if one.name not in sample.columns]
     folders = [name for name in opened.spec.partitions if name not in sample.columns]
     options = JoinOptions(how, null_safe, within, (*added, *folders))
     found = located(spark, opened, keyed, options, counters)
