@@ -65,9 +65,7 @@ class Action(Enum):
     SET_S3_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     SET_GOOGLE_ACCOUNT = "set GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS"
     SET_AZURE_KEYS = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
-    FETCH_HADOOP_TOKEN = (
-        "run kinit and hdfs fetchdt --renewer $USER FILE, and set HADOOP_TOKEN_FILE_LOCATION to that file"
-    )
+    FETCH_HADOOP_TOKEN = "run kinit and hdfs fetchdt, and set HADOOP_TOKEN_FILE_LOCATION to the file that it writes"
     SET_HADOOP_USER = "set HADOOP_USER_NAME to a user with this permission"
     TRUST_CERTIFICATE = "set SSL_CERT_FILE to a PEM file of the authority that signed it"
     CHECK_STORE_SETTINGS = "check the settings of the store"
