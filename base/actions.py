@@ -20,7 +20,7 @@ class Action(Enum):
     BUILD_AGAIN = "run gnomon build INDEX again"
     BUILD_OR_TOUCH = "run gnomon build INDEX again; if it finds nothing to do, touch the file first"
     TOUCH = "its size and time are the same, so touch it and run gnomon build INDEX again"
-    FRESH_POINTERS = "make the pointers again, from the files as they are now"
+    FRESH_POINTERS = "compute the pointers again from the current files"
     ASK_NEWEST = "this snapshot covers an older version of the file; query the newest snapshot"
     WRITE_SOURCE = "write the file again, or restore it"
     UNPACK = "unpack the file, or give the option whole_file=true"

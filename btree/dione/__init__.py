@@ -1,4 +1,4 @@
-"""What only Dione's files need.
+"""The writer and the hash of Dione's index files.
 
 - `writer`   sorted Arrow batches to a file with the bytes of Dione's own writer
 - `hashing`  the hash that chooses the file of a key

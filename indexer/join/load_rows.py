@@ -119,8 +119,8 @@ def load_by_index(
 
 
 class _Source(NamedTuple):
-    """What pointers lead to: the files, their columns and the types of columns in Spark; and the pointers, with their
-    keys in the types of the index."""
+    """The files of a load, their columns, and the function that gives the columns' types in Spark. `keyed` are the
+    pointers, with their keys in the types of the index."""
 
     files: PointedFiles
     columns: Sequence[str]

@@ -52,7 +52,7 @@ def check_sources() -> None:
 
 
 def has_avro(spark: SparkSession) -> bool:
-    """Whether the session has Spark's reader of Avro. It comes with Spark since 4.0, before in a package."""
+    """Whether the session can read Avro. Spark 4.0 and later can; Spark 3.5 needs the package spark-avro."""
     jvm: Any = spark._jvm
     return HAS_SOURCES or bool(jvm.org.apache.spark.util.Utils.classIsLoadable(AVRO))
 

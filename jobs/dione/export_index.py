@@ -21,14 +21,15 @@ FORMATS = ("parquet", "orc", "avro", "sequence")
 POINTER_TYPES = ("string", "bigint", "int", "int")
 SCHEMA_PATH = ".btree.avsc"  # the columns of the files, for Hive
 RECORD_PATH = "_gnomon-export.json"  # which files each partition was exported with; engines skip it
+NEXT_PATH = "_gnomon-export.next.json"  # the record while it replaces the one before
 RECORD_DOC = "doc"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote: `files` with the rows of the partitions `written`, whose source files have changed since
-    the last export; `removed` are partitions that are gone. `rows` are those of all partitions. `statement` declares
-    the table in Hive or Spark."""
+    """The result of an export. It wrote `files` files for the partitions `written`, whose source files have changed
+    since the last export, and removed the partitions `removed`. `rows` counts the rows of all partitions. `statement`
+    declares the table in Hive or Spark."""
 
     rows: int
     partitions: int
@@ -99,8 +100,8 @@ def _checked(view: View) -> EntrySchema:
 
 
 def _folder(partition: str) -> str:
-    """The folder of a partition, as Spark names it. UsageError for a value that Dione's reader does not find: it takes
-    names as they are, and Spark escapes some characters."""
+    """The folder of a partition, as Spark names it. UsageError for a value with a character that Spark escapes: Dione's
+    reader looks for the unescaped name."""
     values = partition_values(partition)
     plain = "/".join(f"{name}={text}" for name, text in values.items())
     if None in values.values() or partition_folders({name: text or "" for name, text in values.items()}) != plain:
@@ -125,21 +126,33 @@ def _digests(view: View) -> dict[str, str]:
 
 def _record(out: Storage) -> dict[str, str]:
     """The digest of each partition of the last export, by its folder. UsageError where files are there and no
-    record."""
-    try:
-        found: dict[str, str] = json.loads(out.read(RECORD_PATH))
-    except FileNotFoundError:
-        stranger = next(iter(out.list(hidden=True)), None)
-        if stranger is None:
-            return {}
-        raise UsageError(f"there are files ({stranger.path}) and no export; name another folder", out.root) from None
-    except ValueError:
-        raise UsageError("cannot be read; remove the folder and export again", join(out.root, RECORD_PATH)) from None
-    return found
+    record, and for a record that names other folders than those of partitions: the next export removes them."""
+    for path in (RECORD_PATH, NEXT_PATH):
+        try:
+            found = json.loads(out.read(path))
+        except FileNotFoundError:
+            continue
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(map(_is_partition, found)):
+            raise UsageError("not the record of an export; remove the folder and export again", join(out.root, path))
+        return found
+    stranger = next(iter(out.list(hidden=True)), None)
+    if stranger is not None:
+        raise UsageError(f"there are files ({stranger.path}) and no export; name another folder", out.root)
+    return {}
+
+
+def _is_partition(folder: str) -> bool:
+    """Whether all parts of a path are a column and its value, as `dt=2026-01-01`."""
+    return all(part.find("=") > 0 for part in folder.split("/"))
 
 
 def _write_record(out: Storage, digests: Mapping[str, str]) -> None:
-    _put(out, RECORD_PATH, json.dumps(digests, indent=1))
+    text = json.dumps(digests, indent=1)
+    _put(out, NEXT_PATH, text)  # so that a record is there at each moment
+    _put(out, RECORD_PATH, text)
+    out.delete(NEXT_PATH)
 
 
 def _put(out: Storage, path: str, text: str) -> None:

@@ -231,8 +231,8 @@ class Takeover:
     # -- proof -------------------------------------------------------------------------------------------------------
 
     def _is_compared(self, number: int, written: int) -> bool:
-        """Whether all entries of a file are compared with its rows: on demand, and where the file was written after
-        the index."""
+        """Whether to compare all entries of a file with its rows: if the caller asks for it, or if the file was
+        written after the index."""
         return self._compare_all or self.described[number].entry.mtime_ns > written
 
     def _sample(self, columns: Sequence[pa.Array], numbers: Numbers) -> None:

@@ -227,8 +227,8 @@ class _FileRows:
 
     @property
     def is_of_dione(self) -> bool:
-        """Whether Dione made the pointers, by their size, which is below 0 in Dione's for Parquet and ORC alone.
-        UsageError where some are."""
+        """Whether Dione made the pointers. Dione writes a size of -1 for Parquet and ORC; Gnomon's sizes are above 0.
+        UsageError where only some pointers are Dione's."""
         sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))
         negative = int((sizes < 0).sum())
         if negative not in (0, len(sizes)):

@@ -180,3 +180,26 @@ def test_what_dione_cannot_hold_is_refused(tmp_path: Path, case: str) -> None:
         (tmp_path / "dione" / "file").write_text("")
     with pytest.raises(UsageError, match=what):
         export_dione(tmp_path / "index", tmp_path / "dione", data_table="" if case == "no table" else "db.data")
+
+
+def test_a_record_is_there_whenever_an_export_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
+    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    record = tmp_path / "dione" / "_gnomon-export.json"
+    record.rename(record.with_name("_gnomon-export.next.json"))  # as a kill between the two leaves it
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == []
+    assert [path.name for path in (tmp_path / "dione").glob("_*")] == [record.name]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"": "a"}', '{"../source": "a"}', '{"dt=1/..": "a"}', '{"/tmp/x=1": "a"}']
+)
+def test_a_record_that_names_other_folders_removes_nothing(tmp_path: Path, text: str) -> None:
+    source = write_source(tmp_path / "source", "parquet")
+    build(None, source, tmp_path / "index", ["key"])
+    (tmp_path / "dione").mkdir()
+    (tmp_path / "dione" / "_gnomon-export.json").write_text(text)
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match="not the record of an export"):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert sorted(path for path in tmp_path.rglob("*")) == before
