@@ -255,8 +255,8 @@ def many_files(folder: Path, count: int) -> None:
         def build(what: str, place: Path = place, index: str = index, kind: str = kind) -> None:
             source = f"delta:{place.absolute()}" if kind == "delta" else source_of(catalog_of(place))
             command = [sys.executable, "-m", "gnomon", "build", source, index, "--key", "id", "--engine=local"]
-            seconds, cpu, peak = measured(command)
-            print(row([f"{kind}: {what}", digits(seconds), digits(cpu), str(peak)]), flush=True)
+            cost = measured(command)
+            print(row([f"{kind}: {what}", digits(cost.seconds), digits(cost.cpu), str(cost.peak)]), flush=True)
 
         build("the first build")
         build("a build with nothing to do")
