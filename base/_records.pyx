@@ -192,7 +192,6 @@ cdef class RecordKeys:
     cdef readonly Py_ssize_t cache_bytes
     cdef int _columns
     cdef int _kinds[MOST]
-    cdef int _nulls_last[MOST]
     cdef int64_t* _starts  # of each record, and the end of the last
     cdef int64_t* _links
     cdef int64_t* _values  # of each key column: numbers, or where the bytes begin
@@ -228,7 +227,6 @@ cdef class RecordKeys:
                 if field[place + 2] >= self._columns:
                     raise ValueError(f"column {field[place + 2]} of {self._columns}")
                 self._kinds[field[place + 2]] = field[place]
-                self._nulls_last[field[place + 2]] = field[place + 1] == 1
         for record in range(self.count):
             self._starts[record] = at
             for place in range(0, size, FIELD):
@@ -314,7 +312,7 @@ cdef class RecordKeys:
     cdef int _order(self, int column, const Part* one, const Part* other) noexcept nogil:
         cdef int kind = self._kinds[column]
         if one.is_null or other.is_null:
-            return (one.is_null - other.is_null) * (1 if self._nulls_last[column] else -1)
+            return other.is_null - one.is_null
         if kind == BYTES:
             return _bytes_order(one.data, one.length, other.data, other.length)
         if kind == NUMBER:

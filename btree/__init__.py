@@ -16,7 +16,7 @@
 - `rows`          sorted batches to records, with the checks that every writer makes
 - `codecs`        block compression, and the checksum of a block
 - `writer`        sorted Arrow batches to one index file
-- `dione`         what only Dione's files need
+- `dione`         what only Dione's files need: their order, look-ups, scans, writer and hash
 - `node`          one block, searched by bisection
 - `blocks`        an open file as blocks
 - `traversal`     from a node along its links to its children
@@ -25,6 +25,7 @@
 - `scan`          a whole file as Arrow batches, with all checks
 - `inner_levels`  the levels above the leaves as columns
 - `batch`         many keys matched with the leaves that may hold them
+- `tree`          the look-ups in one tree
 - `reader`        get, get_many, contains_many, match, scans and check over one open index file
 - `display`       stored values as JSON
 - `__main__`      `python -m gnomon.btree` prints and checks an index file

@@ -71,8 +71,8 @@ class Batch:
         self._last: list[pa.Array] = []  # the last checked key
 
     def pieces(self) -> Iterator[Found]:
-        """The entries of the keys, in file order, a piece for thousands of leaves. DamagedIndexFile, or Irregular where
-        the file has to be read node by node."""
+        """The entries of the keys, in file order, a piece for thousands of leaves. DamagedIndexFile, Irregular
+        among them."""
         before, upto = places(self._inner_levels.keys, self._sorted_keys.columns)
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)

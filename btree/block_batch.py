@@ -9,6 +9,7 @@ import pyarrow as pa
 from gnomon.base import kernel
 from gnomon.btree.blocks import BlockFile
 from gnomon.btree.columns import NO_LINK, Columns, Ints, JoinedColumns, OutOfRange, RowColumns, Unclear, VectorColumns
+from gnomon.btree.errors import Irregular
 from gnomon.btree.node import Row
 
 CELL_BYTES = 24  # memory of one column of a record
@@ -17,10 +18,6 @@ LONG_BLOCK = 1 << 14  # records; a longer block is one run of equal keys, and is
 CUT_RECORDS = 1 << 9
 # measured: decoding the i-th records of any number of nodes at once; decoding one record alone
 STEP_US, ROW_US = 70.0, 2.0
-
-
-class Irregular(Exception):
-    """The file has to be read node by node."""
 
 
 class RecordBlocks(NamedTuple):
@@ -99,9 +96,10 @@ def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None 
         own = [node.keys.link(record) for record in range(len(node))]
         links += [NO_LINK if link is None else link for link in own]
         if blocks.is_leaf[part[i]] and any(link is not None for link in own):
-            raise Irregular
-    if any(blocks.is_leaf[i] for i in part[many[vector.has_link]]):
-        raise Irregular
+            raise _linked_leaf(file, blocks.offsets[part[i]])
+    for i in part[many[vector.has_link]]:
+        if blocks.is_leaf[i]:
+            raise _linked_leaf(file, blocks.offsets[i])
     turn = np.concatenate([many, single])
     first = np.empty(len(counts), np.int64)
     first[turn] = np.cumsum(counts[turn]) - counts[turn]
@@ -110,6 +108,10 @@ def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None 
         return Decoded(vector, first, vector.links)
     joined = JoinedColumns(vector, int(counts[many].sum()), RowColumns(file.schema, rows))
     return Decoded(joined, first, np.concatenate([vector.links, np.array(links, np.int64)]))
+
+
+def _linked_leaf(file: BlockFile, offset: int) -> Irregular:
+    return file.irregular("a leaf with links, at a level whose other leaves have none", offset)
 
 
 def _cut(file: BlockFile, blocks: BlockBatch) -> tuple[Ints, Ints, list[bytes]]:

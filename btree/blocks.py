@@ -11,7 +11,8 @@ from gnomon.base.compression import DecompressionError
 from gnomon.base.readers import RangeReader
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
-from gnomon.btree.errors import BTreeError, DamagedIndexFile, TooMany
+from gnomon.btree.dione.node import DioneDecoder
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
 from gnomon.btree.geometry import head_guess
 from gnomon.btree.node import UNREADABLE, Node, NodeDecoder
 from gnomon.btree.schema import FileSchema, file_schema
@@ -109,17 +110,27 @@ class BlockFile:
         if checksum not in (None, CHECKSUMS.get(self.codec)):
             self._refuse_header(f"unknown checksum {checksum[:80]!r} of codec {self.codec}")
         self._checked = checksum is not None
-        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file without this entry: Dione's
+        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file of Dione's
         self.upper_bytes = self._number(header, fmt.UPPER_BYTES_KEY) or 0
         self.has_whole_runs = self._number(header, fmt.SPLIT_RUNS_KEY) == 0  # no node ends between two equal keys
         self._guess = min(self._number(header, fmt.NODE_BYTES_KEY) or NODE_READ_BYTES, LONGEST_GUESS_BYTES)
         self._check_length(header)
         self.schema = self._read_schema()
-        self.decoder = NodeDecoder(self.schema, as_java=self.entries is None)
+        self.decoder = NodeDecoder(self.schema) if self.is_ours else DioneDecoder(self.schema)
         self._whole = head_bytes is not None and head_bytes >= self.size == len(head)
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
         self._kept: dict[int, Block] = {}
         self._kept_bytes = 0
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our writer made the file. If not, it is Dione's."""
+        return self.entries is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no entries."""
+        return self.start == self.size
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -146,6 +157,10 @@ class BlockFile:
             what, self.path, offset, column=column, expected=expected, found=found, action=self._action
         )
 
+    def irregular(self, what: str, offset: int) -> Irregular:
+        """An error about the shape of this file's tree, to be raised."""
+        return Irregular(what, self.path, offset, action=self._action)
+
     def _refuse_header(self, what: str) -> NoReturn:
         raise self.damaged(what, 0)
 
@@ -169,9 +184,12 @@ class BlockFile:
         avro = fmt.decode_schema(self.metadata.get(fmt.SCHEMA_KEY, b""), self.path, self._action)
         names = fmt.decode_key_value_spec(self.metadata.get(fmt.KEY_VALUE_KEY, b""), self.path, self._action)
         try:
-            return file_schema(avro, *names)
+            schema = file_schema(avro, *names)
         except BTreeError as error:
             self._refuse_header(f"unusable schema ({error})")
+        if self.is_ours and any(schema.nulls_last):
+            self._refuse_header("unusable schema (null is not the first branch of a key's union)")
+        return schema
 
     def _load_upper(self, head: bytes, stats: LookupStats) -> memoryview:
         """The upper levels. If the file has none, or does not state their length: the bytes that came with the

@@ -26,7 +26,6 @@ class Union(NamedTuple):
 
 
 NULL_FIRST = Union(b"\x00", b"\x02")  # ["null", T]: ours
-NULL_LAST = Union(b"\x02", b"\x00")  # [T, "null"]: Dione's
 
 
 class EncodedRows:

@@ -28,6 +28,10 @@ class DamagedIndexFile(BTreeError):
         super().__init__(what, path, offset, column=column, expected=expected, found=found, action=action)
 
 
+class Irregular(DamagedIndexFile):
+    """The tree at `offset` has a shape that our writer does not make. A file of Dione's is read node by node then."""
+
+
 class TooMany(Exception):
     """There are more entries than the caller holds at once, in the node at `offset` or before it."""
 

@@ -1,7 +1,7 @@
 """The inner levels of a file as columns: the records above the leaves in key order, and the leaf after each.
 
 They are decoded level by level, each level at once, with the checks of a traversal: each link leads forward to a block
-that no other link leads to, and the records are in order across levels. A file of another shape is `Irregular`.
+that no other link leads to, and the records are in order across levels. A tree of another shape is `Irregular`.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.block_batch import LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
+from gnomon.btree.block_batch import LONG_BLOCK, BlockBatch, RecordBlocks, decode, take
 from gnomon.btree.blocks import BlockFile, LookupStats
 from gnomon.btree.columns import NO_LINK, Ints
 from gnomon.btree.geometry import MAX_HEIGHT
@@ -50,15 +50,13 @@ class _Level:
 
 
 def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
-    """The fences of a file that is not empty. Irregular where it has to be read node by node."""
-    if not file.decoder.is_arrow_ordered or any(file.schema.nulls_last):
-        raise Irregular
+    """The inner levels of a file that is not empty. DamagedIndexFile, Irregular among them."""
     columns = file.schema.entry.columns
     levels: list[_Level] = []
     offsets = np.array([file.start])
     height = Traversal(file, stats, LONG_BLOCK).leftmost_level(MAX_HEIGHT)
     if height > MAX_HEIGHT:
-        raise Irregular
+        raise file.irregular(f"a tree of more than {MAX_HEIGHT} levels", file.start)
     for _ in range(height - 1):
         levels.append(_level(file, offsets, stats))
         offsets = levels[-1].children[levels[-1].children > 0]
@@ -66,7 +64,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     if not levels:  # the root is a leaf
         none = pa.RecordBatch.from_arrays([pa.array([], key_type(column.type).arrow) for column in columns], names)
         return InnerLevels(none, _keys(file, none), offsets, np.array([-1]))
-    _prove_links(levels)
+    _prove_links(file, levels)
     places = _in_order(levels)
     turn = np.argsort(np.concatenate(places))
     arrays = [
@@ -75,7 +73,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     entries = pa.RecordBatch.from_arrays(arrays, names)
     keys = _keys(file, entries)
     depths = np.repeat(np.arange(len(levels)), [len(place) for place in places])[turn]
-    _prove_order(keys, depths, file.has_whole_runs)
+    _prove_order(file, keys, depths)
     return InnerLevels(entries, keys, offsets, places[-1][levels[-1].children > 0])
 
 
@@ -85,8 +83,9 @@ def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
 
 def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     """The level of the nodes at these offsets."""
-    if not len(offsets) or (np.diff(offsets) <= 0).any():
-        raise Irregular
+    _prove_forward(file, offsets, "the nodes of a level")
+    if not len(offsets):
+        raise file.irregular("a level without nodes", file.start)
     blocks, ends = BlockBatch(), []
     for offset, (frame, data) in zip(offsets.tolist(), file.unpacked(offsets.tolist(), stats), strict=True):
         blocks.add_inner(offset, 0, frame.count, data)
@@ -99,19 +98,31 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     links = links[order]
     children = np.where(links == NO_LINK, 0, file.size - np.where(links == NO_LINK, 0, links))
     astray = (children < np.repeat(ends, counts)) | (children >= file.size)
-    if (astray & (links != NO_LINK)).any():
-        raise Irregular
     pieces = RecordBlocks(blocks.offsets, firsts, [])
+    astray &= links != NO_LINK
+    if astray.any():
+        record = int(np.argmax(astray))
+        why = f"the child link {links[record]} bytes from the end does not point to a block"
+        raise file.irregular(why, pieces.offset_of(record))
     names = [column.name for column in file.schema.entry.columns]
     return _Level([take(file, columns, name, order, pieces) for name in names], counts, children)
 
 
-def _prove_links(levels: list[_Level]) -> None:
+def _prove_links(file: BlockFile, levels: list[_Level]) -> None:
     """Check that no two links lead to one block, and that leaves lie in key order."""
     led = np.sort(np.concatenate([level.children[level.children > 0] for level in levels]))
     leaves = levels[-1].children[levels[-1].children > 0]
-    if (np.diff(led) == 0).any() or (np.diff(leaves) <= 0).any():
-        raise Irregular
+    _prove_forward(file, led, "all blocks")
+    _prove_forward(file, leaves, "the leaves")
+
+
+def _prove_forward(file: BlockFile, offsets: Ints, what: str) -> None:
+    """Check that blocks lie in the file in this order, and none twice."""
+    steps = np.diff(offsets)
+    if (steps <= 0).any():
+        first = int(np.argmax(steps <= 0))
+        why = f"{what} are not in key order" if steps[first] else "two links lead to one block"
+        raise file.irregular(why, int(offsets[first + 1]))
 
 
 def _in_order(levels: list[_Level]) -> list[Ints]:
@@ -133,12 +144,12 @@ def _in_order(levels: list[_Level]) -> list[Ints]:
     return places
 
 
-def _prove_order(keys: list[pa.Array], depths: Ints, has_whole_runs: bool) -> None:
+def _prove_order(file: BlockFile, keys: list[pa.Array], depths: Ints) -> None:
     """Check that the records do not decrease. From a node to the record after it they must increase, if no run is
     split."""
     equal, rising = adjacent(keys)
     wrong = ~rising
-    if has_whole_runs:
+    if file.has_whole_runs:
         wrong |= equal & (depths[1:] < depths[:-1])
     if wrong.any():
-        raise Irregular
+        raise file.irregular("a node holds keys outside of its parent's interval", file.start)

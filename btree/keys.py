@@ -5,7 +5,6 @@ unsigned, numbers by value, all NaN equal and greatest; -0.0 is stored as 0.0. `
 type.
 """
 
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,52 +19,11 @@ Key = tuple[Stored, ...]
 OrderKey = tuple[tuple[int, Stored], ...]
 
 DECIMAL_BYTES = 16  # bytes of a decimal in Arrow
-SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
-LARGEST_LONG = (1 << 63) - 1
 
 
 def order_key(key: Key) -> OrderKey:
     """A tuple that Python compares in the key order of our files."""
     return tuple([(0, None) if v is None else (2, 0.0) if v != v else (1, v) for v in key])
-
-
-class KeyOrder:
-    """The order of the keys in one file. Ours is that of `order_key`. A file of Dione's has Java's order: nulls may be
-    greatest, bytes (decimals are given as their bytes in the file) compare signed, and -0.0 comes before 0.0."""
-
-    def __init__(self, nulls_last: Sequence[bool], java_types: Sequence[str] = ()) -> None:
-        """`java_types` are the types of the key columns, for a file in Java's order."""
-        signed = [has_signed_bytes(name) for name in java_types] or [False] * len(nulls_last)
-        self._columns = list(zip(nulls_last, signed, strict=True))
-        self._as_java = bool(java_types)
-        self.is_ours = not java_types and not any(nulls_last)
-
-    def __call__(self, key: Key) -> OrderKey:
-        """A tuple that Python compares in this file's key order."""
-        if self.is_ours:
-            return order_key(key)
-        out: list[tuple[int, Stored]] = []
-        for value, (null_last, signed) in zip(key, self._columns, strict=True):
-            if value is None:
-                out.append((3 if null_last else 0, None))
-            elif signed and isinstance(value, bytes):
-                out.append((1, value.translate(SIGNED_TO_UNSIGNED)))
-            elif self._as_java and isinstance(value, float) and value == value:
-                out.append((1, _total_order(value)))
-            else:
-                out += order_key((value,))
-        return tuple(out)
-
-
-def _total_order(value: float) -> int:
-    """An integer that compares as Java's Double.compare does: the bits, inverted for negative numbers."""
-    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return bits if bits >= 0 else bits ^ LARGEST_LONG
-
-
-def has_signed_bytes(type_name: str) -> bool:
-    """Whether Java compares values of this type as signed bytes."""
-    return type_name == "binary" or key_type(type_name).decimal is not None
 
 
 # -- Arrow ---------------------------------------------------------------------------------------------------------
@@ -142,35 +100,31 @@ def stored_values(array: pa.Array, type_name: str) -> list[Stored]:
     return list(values)
 
 
-def adjacent(columns: Sequence[pa.Array], nulls_last: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def adjacent(columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
     """Compare each row of key columns with the row before it: (equal, greater or equal), both of n - 1 booleans, or
     none if there are no rows."""
     rows = max(len(columns[0]) - 1, 0)
     last = len(columns[0]) - rows
-    equal, greater = compare([c.slice(0, rows) for c in columns], [c.slice(last) for c in columns], nulls_last)
+    equal, greater = compare([c.slice(0, rows) for c in columns], [c.slice(last) for c in columns])
     return equal, greater | equal
 
 
-def compare(
-    befores: Sequence[pa.Array], afters: Sequence[pa.Array], nulls_last: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def compare(befores: Sequence[pa.Array], afters: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
     """Compare rows of key columns with rows of others: (equal, the other one is greater)."""
     equal = np.ones(len(befores[0]), bool)
     greater = np.zeros(len(befores[0]), bool)
     for before, after in zip(befores, afters, strict=True):
-        same, more = _compare(before, after, nulls_last)
+        same, more = _compare(before, after)
         greater |= equal & more
         equal &= same
     return equal, greater
 
 
-def _compare(before: pa.Array, after: pa.Array, nulls_last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(after equals before, after is greater than before). All NaN are equal, and greatest except for nulls with
-    `nulls_last`."""
+def _compare(before: pa.Array, after: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """(after equals before, after is greater than before). Nulls are least, all NaN are equal, and greatest."""
     more = _filled(pc.greater(after, before))
     if before.null_count or after.null_count:
-        no_before, no_after = _filled(before.is_null()), _filled(after.is_null())
-        more |= no_after & ~no_before if nulls_last else no_before & ~no_after
+        more |= _filled(before.is_null()) & ~_filled(after.is_null())
     if pa.types.is_floating(before.type):
         more |= ~_filled(pc.is_nan(before)) & _filled(pc.is_nan(after))
     return same_values(before, after), more

@@ -5,15 +5,14 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from operator import le
 from typing import Any, Protocol, Self
 
 from gnomon.base import kernel
 from gnomon.base.records_python import Located
-from gnomon.btree.hashing import unscaled_bytes
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key, KeyOrder, OrderKey, has_signed_bytes
+from gnomon.btree.keys import Key, OrderKey, order_key
 from gnomon.btree.schema import Column, FileSchema
 
 # errors on damaged bytes
@@ -27,26 +26,19 @@ Row = tuple[Any, ...]  # the columns of a record, in the order of the entry's sc
 class NodeDecoder:
     """Makes a `Node` of the records of a block. There is one per file, for its own schema."""
 
-    def __init__(self, schema: FileSchema, as_java: bool = False) -> None:
-        """`as_java`: the keys are in Java's order, as in a file of Dione's."""
+    order: Callable[[Key], OrderKey] = staticmethod(order_key)  # of the keys as nodes hold them
+
+    def __init__(self, schema: FileSchema) -> None:
         entry = schema.entry
-        self._keys = schema.plan([column.name for column in entry.keys], raw_decimals=as_java)
+        self._keys = schema.plan([column.name for column in entry.keys])
         self._values = schema.plan([column.name for column in entry.values])
         self._entries = schema.plan([column.name for column in entry.columns])
         self._rows = schema.plan([column.name for column in entry.columns], raw_decimals=True)
         self._convert_keys = [_converter(column) for column in entry.keys]
         self._convert_values = [_converter(column) for column in entry.values]
-        types = entry.key_types
-        floats = [name in ("float", "double") for name in types]
-        self._raw_decimals = [as_java and key_type(name).decimal is not None for name in types]
-        self._both_zeros = [as_java and is_float for is_float in floats]
-        self._as_java = as_java
-        self.order = KeyOrder(schema.nulls_last, types if as_java else ())
-        # Arrow compares keys as Java does, with these exceptions.
-        self.is_arrow_ordered = not as_java or not any(floats + [has_signed_bytes(name) for name in types])
-        # Keys without nulls, floats and signed bytes compare in their form in the file.
-        self.is_plain = self.is_arrow_ordered and not any(floats)
-        self._compiled = kernel.RecordKeys is not None and not as_java and len(entry.keys) <= MOST_COMPILED
+        # Keys without nulls and floats compare in their form in the file.
+        self.is_plain = not any(name in ("float", "double") for name in entry.key_types)
+        self._compiled = kernel.RecordKeys is not None and len(entry.keys) <= MOST_COMPILED
 
     def node(self, count: int, records: bytes) -> "Node":
         """The node whose block holds these records. An error of `UNREADABLE` on damaged bytes, here and below."""
@@ -80,16 +72,6 @@ class NodeDecoder:
         keys, values = _stored(columns[:split], self._convert_keys), _stored(columns[split:], self._convert_values)
         return list(zip(keys, values, strict=True))
 
-    def probes(self, key: Key) -> list[Key]:
-        """A key in stored form as the nodes of this file hold it: text as its UTF-8 bytes. There is one form, or
-        several in ascending order where the file holds equal keys as different ones: in Java's order -0.0 and 0.0
-        differ."""
-        raw = tuple([part.encode() if isinstance(part, str) else part for part in key])
-        if not self._as_java:
-            return [raw]
-        parts = zip(raw, self._raw_decimals, self._both_zeros, strict=True)
-        return list(product(*[_as_in_file(*part) for part in parts]))
-
 
 class Keys(Protocol):
     """The keys of the records of a node, with where each record begins, and its link."""
@@ -118,7 +100,7 @@ class Keys(Protocol):
 
 
 class ListedKeys:
-    """`Keys` in Python lists: for a file in Java's order, and where `kernel.RecordKeys` is not compiled."""
+    """`Keys` in Python lists, where `kernel.RecordKeys` cannot compare them."""
 
     def __init__(self, decoder: NodeDecoder, located: Located) -> None:
         """`located` has the keys: text as its UTF-8 bytes, decimals as integers."""
@@ -202,15 +184,6 @@ class Node:
     def entries(self, first: int, last: int) -> list[tuple[Key, Key]]:
         """The keys and values of records in stored form. ValueError for a value that its type does not have."""
         return self._decoder.entries(last - first, self._records, self.keys.start(first)) if first < last else []
-
-
-def _as_in_file(part: Stored, is_raw_decimal: bool, both_zeros: bool) -> tuple[Stored, ...]:
-    """The forms of a part of a key in a file that is in Java's order."""
-    if part is None:
-        return (None,)
-    if is_raw_decimal:
-        return (unscaled_bytes(int(part)),)
-    return (-0.0, 0.0) if both_zeros and part == 0 else (part,)
 
 
 Converter = Callable[[Any], Stored]

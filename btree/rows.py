@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.btree.encode import NULL_FIRST, NULL_LAST, EncodedRows, encode_rows, normalise
+from gnomon.btree.encode import NULL_FIRST, EncodedRows, encode_rows, normalise
 from gnomon.btree.errors import BTreeError, UnsortedKeys
 from gnomon.btree.format import ENTRY_LIMIT
 from gnomon.btree.keys import adjacent
@@ -24,12 +24,13 @@ class SortedRows(NamedTuple):
 
 
 class RowEncoder:
-    """Encodes one batch after the other. Keys must not decrease, not even between batches. In the order of Dione's
-    files nulls are greatest, and -0.0 is a different key, before 0.0."""
+    """Encodes one batch after the other. Keys must not decrease, not even between batches."""
 
-    def __init__(self, schema: EntrySchema, as_dione: bool = False) -> None:
+    UNION = NULL_FIRST  # of a nullable column
+    ONE_ZERO = True  # whether -0.0 in a key becomes 0.0
+
+    def __init__(self, schema: EntrySchema) -> None:
         self._schema = schema
-        self._as_dione = as_dione
         self._last: list[pa.Array] | None = None  # key of the last row, one-row arrays
         self.entries = 0  # so far
 
@@ -41,10 +42,10 @@ class RowEncoder:
             raise BTreeError("", expected=f"a batch of {len(columns)} columns", found=batch.num_columns)
         if batch.num_rows == 0:
             return None
-        keys = 0 if self._as_dione else len(self._schema.keys)
+        keys = len(self._schema.keys) if self.ONE_ZERO else 0
         arrays = [normalise(batch.column(i), column, one_zero=i < keys) for i, column in enumerate(columns)]
         changes = self._key_changes(arrays[: len(self._schema.keys)], batch.num_rows)
-        records = encode_rows(arrays, self._schema, NULL_LAST if self._as_dione else NULL_FIRST)
+        records = encode_rows(arrays, self._schema, self.UNION)
         self._check_lengths(records)
         self.entries += batch.num_rows
         return SortedRows(records, changes)
@@ -60,13 +61,11 @@ class RowEncoder:
 
     def _key_changes(self, keys: list[pa.Array], rows: int) -> npt.NDArray[np.int64]:
         keys = [key.dictionary_decode() if pa.types.is_dictionary(key.type) else key for key in keys]
-        if self._as_dione:
-            keys = [_total_order(key) for key in keys]
         if self._last is None:
             joined = keys
         else:
             joined = [pa.concat_arrays([last, key]) for last, key in zip(self._last, keys, strict=True)]
-        equal, sorted_ = adjacent(joined, nulls_last=self._as_dione)
+        equal, sorted_ = self._adjacent(joined)
         if not sorted_.all():
             at = self.entries + int(np.argmin(sorted_)) + (0 if self._last is not None else 1)
             raise UnsortedKeys(f"the key of row {at} is less than the key before it; sort by the key columns")
@@ -74,12 +73,6 @@ class RowEncoder:
         changed = ~equal if len(equal) == rows else np.concatenate([[True], ~equal])
         return np.flatnonzero(changed)
 
-
-def _total_order(key: pa.Array) -> pa.Array:
-    """Floats as integers that compare as Java does: -0.0 before 0.0, and NaN last."""
-    if not pa.types.is_floating(key.type):
-        return key
-    double = key.cast(pa.float64())
-    bits = double.fill_null(0.0).to_numpy(zero_copy_only=False).view(np.int64)
-    ordered = np.where(bits < 0, bits ^ np.int64(np.iinfo(np.int64).max), bits)
-    return pa.array(ordered, pa.int64(), mask=double.is_null().to_numpy(zero_copy_only=False))
+    def _adjacent(self, keys: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+        """Each row compared with the row before it, as `keys.adjacent` does."""
+        return adjacent(keys)

@@ -2,8 +2,7 @@
 
 A traversal of the upper levels alone gives the positions of the leaves and the records between them. Leaves are read in
 long ranges and many are decoded at once (`columns`); Arrow puts the records in order. A tree whose shape differs from
-that of its leftmost path, or with an order that Arrow does not have, is read node by node: slower, with the same
-result.
+that of its leftmost path is `Irregular`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.block_batch import CHUNK_BYTES, LONG_BLOCK, BlockBatch, Irregular, RecordBlocks, decode, take
+from gnomon.btree.block_batch import CHUNK_BYTES, LONG_BLOCK, BlockBatch, RecordBlocks, decode, take
 from gnomon.btree.blocks import BlockFile, LookupStats
-from gnomon.btree.columns import Columns, Ints, RowColumns
+from gnomon.btree.columns import Columns, Ints
 from gnomon.btree.keys import adjacent
-from gnomon.btree.node import Node, Row
+from gnomon.btree.node import Node
 from gnomon.btree.traversal import Traversal
 
 LEAVES_AT_ONCE = 2048
-ROWS_AT_ONCE = 8192  # rows per batch of a scan node by node
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,7 @@ class Scan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All entries. DamagedIndexFile for any fault of the file, at the latest at the end."""
         if self._file.start < self._file.size:
-            given = 0
-            try:
-                for batch in self._fast():
-                    given += batch.num_rows
-                    yield batch
-            except Irregular:
-                self._reset()
-                yield from _without_first(given, self._slow())
+            yield from self._batches()
         self._prove()
 
     @property
@@ -82,9 +73,7 @@ class Scan:
 
     # -- many nodes at once ----------------------------------------------------------------------------------------
 
-    def _fast(self) -> Iterator[pa.RecordBatch]:
-        if not self._file.decoder.is_arrow_ordered:
-            raise Irregular
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         steps: list[_Step] = []
         leaves = inner = 0
         for step in self._steps():
@@ -155,32 +144,6 @@ class Scan:
         pieces = RecordBlocks([step.offset for step in steps], firsts, is_leaf)
         yield self._batch(columns, order, pieces, check_order=True)
 
-    # -- node by node ----------------------------------------------------------------------------------------------
-
-    def _slow(self) -> Iterator[pa.RecordBatch]:
-        """All entries, node by node. The traversal checks the order, so the batches are not checked."""
-        rows: list[Row] = []
-        offsets: list[int] = []
-        firsts = [0]
-        for place, begin, end in Traversal(self._file, self._stats).runs():
-            if begin == 0:
-                self._spans.append([(place.block.offset, place.block.end)])
-                self._height = max(self._height, place.level)
-            rows += place.block.node.rows(begin, end)
-            offsets.append(place.block.offset)
-            firsts.append(len(rows))
-            if len(rows) >= ROWS_AT_ONCE:
-                yield self._row_batch(rows, offsets, firsts)
-                rows, offsets, firsts = [], [], [0]
-        if rows:
-            yield self._row_batch(rows, offsets, firsts)
-
-    def _row_batch(self, rows: list[Row], offsets: list[int], firsts: list[int]) -> pa.RecordBatch:
-        columns = RowColumns(self._file.schema, rows)
-        return self._batch(
-            columns, np.arange(len(rows)), RecordBlocks(offsets, np.array(firsts), []), check_order=False
-        )
-
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def _batch(self, columns: Columns, order: Ints, pieces: RecordBlocks, check_order: bool) -> pa.RecordBatch:
@@ -200,10 +163,7 @@ class Scan:
             joined, before = keys, 0
         else:
             joined, before = [pa.concat_arrays(pair) for pair in zip(self._last, keys, strict=True)], 1
-        ends = {last for key, last in zip(joined, self._file.schema.nulls_last, strict=True) if key.null_count}
-        if len(ends) > 1:
-            raise Irregular
-        equal, wrong = adjacent(joined, nulls_last=True in ends)
+        equal, wrong = self._adjacent(joined)
         wrong = ~wrong
         if self._file.has_whole_runs:
             after_leaf = np.flatnonzero(np.concatenate([[self._ended_in_leaf], pieces.is_leaf[:-1]]))
@@ -213,6 +173,9 @@ class Scan:
             self._refuse_order(int(np.argmax(wrong)) + 1 - before, pieces)
         self._last = [key.slice(len(key) - 1) for key in keys]
         self._ended_in_leaf = bool(pieces.is_leaf[-1])
+
+    def _adjacent(self, keys: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+        return adjacent(keys)
 
     def _refuse_order(self, record: int, pieces: RecordBlocks) -> None:
         offset = pieces.offset_of(record)
@@ -237,11 +200,3 @@ class Scan:
             raise self._file.damaged(f"overlaps a block that ends at {end}", begin)
         if self._file.entries not in (None, self._entries):
             raise self._file.damaged("", start, expected=f"{self._file.entries} entries", found=str(self._entries))
-
-
-def _without_first(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        skip = min(rows, batch.num_rows)
-        rows -= skip
-        if skip < batch.num_rows:
-            yield batch.slice(skip)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from gnomon.base.compression import RAW_DEFLATE, zstd
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import compressor
+from gnomon.btree.dione.rows import DioneRowEncoder
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.geometry import IndexFile, InnerNode, node_block
 from gnomon.btree.key_types import key_type
-from gnomon.btree.rows import RowEncoder
 from gnomon.btree.schema import EntrySchema
 
 RECORD_DOC = "doc"
@@ -67,7 +67,7 @@ class DioneWriter:
         self._height = height
         self._codec = codec
         self._sync = fmt.sync_marker(sync)
-        self._rows = RowEncoder(schema, as_dione=True)
+        self._rows = DioneRowEncoder(schema)
         self._open = [_OpenNode()]  # root first
         self._blocks: list[bytes] = []  # children before their parents
         self._total = 0  # bytes of the blocks

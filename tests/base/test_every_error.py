@@ -29,7 +29,6 @@ PRIVATE = {
     "CutShort",
     "Damage",
     "DecompressionError",
-    "Irregular",
     "LimitExceeded",
     "Malformed",
     "Moved",

@@ -94,6 +94,13 @@ def header_of(data: bytes) -> fmt.Header:
     return header
 
 
+def as_dione(data: bytes) -> bytes:
+    """The blocks of a file of ours below a header with the keys of Dione's alone."""
+    header = header_of(data)
+    metadata = {key: value for key, value in header.metadata.items() if not key.startswith("gnomon.")}
+    return fmt.encode_header(metadata, header.sync) + data[header.end :]
+
+
 def dione_get(data: bytes, key: Key) -> list[dict[str, Any]]:
     """The answer of Dione's reader. It scans a node and goes down once, below the last record that is not greater.
 

@@ -202,8 +202,13 @@ def test_files_that_dione_wrote_give_the_same_answers(name: str) -> None:
     assert matched(tree, keys) == tree.get_many(keys)
 
 
-def test_a_tree_as_deep_as_it_is_long_is_answered() -> None:
-    tree = opened(_chain())
+def test_a_tree_as_deep_as_it_is_long_is_refused() -> None:
+    with pytest.raises(DamagedIndexFile, match="a tree of more than 8 levels"):
+        list(opened(_chain()).match(key_batch([("a",)], ["string"]).keys, ["row"]))
+
+
+def test_a_file_of_diones_as_deep_as_it_is_long_is_answered() -> None:
+    tree = opened(_chain(is_ours=False))
     assert len(joined(tree.match(key_batch([("a",)], ["string"]).keys, ["row"])).keys) == tree.check()
 
 
@@ -264,4 +269,4 @@ def test_a_batch_refuses(name: str, long: int) -> None:
 
 def test_a_block_with_two_parents_is_refused() -> None:
     with pytest.raises(DamagedIndexFile, match="two links lead to one block"):
-        matched(opened(_lattice()), [("a",)])
+        matched(opened(_lattice(levels=3)), [("a",)])

@@ -18,7 +18,7 @@ from gnomon.btree import BTreeReader, DamagedIndexFile, EntrySchema
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS
 from gnomon.btree.keys import order_key
-from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, header_of, opened, url_entries, write
+from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, as_dione, header_of, opened, url_entries, write
 from tests.btree.small_files import CODECS, SHAPES
 from tests.profiles import positions
 
@@ -176,21 +176,22 @@ LEAF = _block(("b", 1, None))
 MANY = 3000
 
 
-def _chain() -> bytes:
+def _chain(is_ours: bool = True) -> bytes:
     """A tree whose depth is its number of nodes: each node holds one record, all of one key."""
     blocks: list[bytes] = [_block(("a", 0, None))]
     length = len(blocks[0])
     for _ in range(MANY):
         blocks.append(_block(("a", 0, length)))
         length += len(blocks[-1])
-    return _rebuilt(blocks[::-1], {fmt.ENTRIES_KEY: str(MANY + 1).encode()})
+    data = _rebuilt(blocks[::-1], {fmt.ENTRIES_KEY: str(MANY + 1).encode()})
+    return data if is_ours else as_dione(data)
 
 
-def _lattice() -> bytes:
+def _lattice(levels: int = 60) -> bytes:
     """Both records of each node link to one child: 2 ** 60 paths."""
     blocks = [_block(("a", 0, None), ("a", 0, None))]
     length = len(blocks[0])
-    for _ in range(60):
+    for _ in range(levels):
         blocks.append(_block(("a", 0, length), ("a", 0, length)))
         length += len(blocks[-1])
     return _rebuilt(blocks[::-1])

@@ -15,9 +15,22 @@ from gnomon.btree import format as fmt
 from gnomon.btree import scan as scan_module
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
+from gnomon.btree.errors import Irregular
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import stored_values
-from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, batch, header_of, opened, url_entries, write
+from tests.btree.files import (
+    NAME,
+    SYNC,
+    URL_SCHEMA,
+    Bytes,
+    Entry,
+    as_dione,
+    batch,
+    header_of,
+    opened,
+    url_entries,
+    write,
+)
 from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, open_vector
 from tests.profiles import examples, positions
@@ -172,12 +185,28 @@ def _lopsided() -> bytes:
 
 @pytest.mark.parametrize("step_us", [AT_ONCE, ONE_BY_ONE])
 @pytest.mark.parametrize("leaves", [1, 9])
-def test_a_lopsided_tree_is_walked_and_no_entry_comes_twice(step_us: float, leaves: int) -> None:
-    tree = opened(_lopsided())
+def test_a_lopsided_tree_of_diones_is_walked_and_no_entry_comes_twice(step_us: float, leaves: int) -> None:
+    tree = opened(as_dione(_lopsided()))
     with decoding(step_us, leaves):
         assert [key for key, _ in entries_of(tree)] == [(key,) for key in "abcdefg"] == [k for k, _ in tree.scan()]
         census = tree.census()
     assert (census.entries, census.nodes, census.height) == (7, 4, 3)
+
+
+def test_a_lopsided_tree_of_ours_is_refused() -> None:
+    with pytest.raises(DamagedIndexFile, match="a leaf with links, at a level whose other leaves have none"):
+        opened(_lopsided()).check()
+
+
+def test_a_file_of_ours_whose_nulls_are_greatest_is_refused() -> None:
+    sound = write(URL_SCHEMA, url_entries(3), codec="null")
+    metadata = header_of(sound).metadata
+    metadata = {
+        **metadata,
+        fmt.SCHEMA_KEY: metadata[fmt.SCHEMA_KEY].replace(b'["null","string"]', b'["string","null"]'),
+    }
+    with pytest.raises(DamagedIndexFile, match="null is not the first branch of a key's union"):
+        opened(fmt.encode_header(fmt.sealed(metadata, SYNC), SYNC) + sound[header_of(sound).end :])
 
 
 LEAVES = [_block(("b", None)), _block(("d", None))]
@@ -248,9 +277,9 @@ def test_a_run_split_between_nodes_is_refused_where_the_header_says_none_is(step
         opened(denied).get(("bb",))
 
 
-def test_a_changed_payload_without_checksum_is_refused_or_scans_as_it_walks() -> None:
+def test_a_changed_payload_of_diones_is_refused_or_scans_as_it_walks() -> None:
     data = _three(_block(("b", None), ("bb", None)), _block(("d", None), ("e", None), ("f", None)))
-    data = data.replace(b"gnomon.entries\x02" + b"4", b"gnomon.entries\x02" + b"7")
+    data = as_dione(data)
     assert opened(data).check() == 7
     for at in positions(range(header_of(data).end, len(data))):
         for mask in (1, 2, 4, 0x80):
@@ -258,7 +287,7 @@ def test_a_changed_payload_without_checksum_is_refused_or_scans_as_it_walks() ->
             damaged[at] ^= mask
             with decoding(AT_ONCE):
                 fast = _outcome(bytes(damaged))
-            with patch.object(scan_module.Scan, "_fast", side_effect=block_batch.Irregular):
+            with patch.object(scan_module.Scan, "_batches", side_effect=Irregular("", NAME, 0)):
                 assert _outcome(bytes(damaged)) == fast, (at, mask)
 
 
