@@ -1,5 +1,5 @@
-"""The parts of an index file and of its reader, compared with their alternatives: deflate libraries, codecs, node
-lengths, and decoders of a whole file and of one node."""
+"""The parts of an index file and of its reader, compared with their alternatives: compressors, codecs, node lengths,
+Dione's layout, and decoders of a whole file and of one node."""
 
 import io
 import random
@@ -7,6 +7,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -17,23 +18,31 @@ from zlib_ng import zlib_ng
 
 from bench.page import digits, head, row
 from bench.stores import BATCH_ROWS, entry_schema
-from gnomon.base.compression import RAW_DEFLATE
+from gnomon.base.compression import RAW_DEFLATE, zstd
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter
 from gnomon.btree import format as fmt
+from gnomon.btree.dione import DioneWriter
 from gnomon.btree.node import NodeDecoder
+from gnomon.btree.reader import LookupStats
 from gnomon.btree.schema import file_schema
 
 KEYS = 500
-NODE_KIB = (4, 8, 16, 32)
-CODECS = ("null", "snappy", "deflate", "zstandard")
-DEFLATES: dict[str, Callable[[bytes], bytes]] = {
+NODE_KIB = (4, 8, 16, 32, 64)
+CODECS = ("null", "snappy")
+LAYOUTS = (*((codec, 8) for codec in CODECS), *((codec, kib) for codec in ("deflate", "zstandard") for kib in NODE_KIB))
+DIONE_RECORDS, DIONE_HEIGHT = 1000, 2  # Dione's defaults
+DIONES = f"Dione's layout: deflate, {DIONE_RECORDS:,} records"
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "isal, level 2 (ours)": lambda data: _pack(isal_zlib.compressobj(2, isal_zlib.DEFLATED, RAW_DEFLATE), data),
     "isal, level 3": lambda data: _pack(isal_zlib.compressobj(3, isal_zlib.DEFLATED, RAW_DEFLATE), data),
     "zlib-ng, level 1": lambda data: _pack(zlib_ng.compressobj(1, zlib_ng.DEFLATED, RAW_DEFLATE), data),
     "zlib-ng, level 6": lambda data: _pack(zlib_ng.compressobj(6, zlib_ng.DEFLATED, RAW_DEFLATE), data),
     "zlib, level 1": lambda data: _pack(zlib.compressobj(1, zlib.DEFLATED, RAW_DEFLATE), data),
     "zlib, level 6 (Dione's)": lambda data: _pack(zlib.compressobj(6, zlib.DEFLATED, RAW_DEFLATE), data),
+    "zstandard, level 1": lambda data: zstd.compress(data, 1),
+    "zstandard, level 5 (ours)": lambda data: zstd.compress(data, 5),
+    "zstandard, level 9": lambda data: zstd.compress(data, 9),
 }
 
 
@@ -57,6 +66,12 @@ def _write(table: pa.Table, codec: str, node_bytes: int) -> bytes:
     return b"".join(writer.finish().chunks)
 
 
+def _write_as_dione(table: pa.Table) -> bytes:
+    writer = DioneWriter(entry_schema(table), DIONE_RECORDS, DIONE_HEIGHT)
+    writer.write(table)
+    return b"".join(writer.finish().chunks)
+
+
 def _timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
@@ -65,17 +80,17 @@ def _timed(work: Callable[[], object]) -> float:
 
 def choices(table: pa.Table, rounds: int) -> str:
     """The tables as Markdown, measured with these entries."""
-    return "\n".join([_deflates(table, rounds), _files(table, rounds), _decoders(table, rounds)])
+    return "\n".join([_compressors(table, rounds), _files(table, rounds), _decoders(table, rounds)])
 
 
-def _deflates(table: pa.Table, rounds: int) -> str:
+def _compressors(table: pa.Table, rounds: int) -> str:
     nodes = [records for _, records in _nodes(table)]
-    times: dict[str, list[float]] = {name: [] for name in DEFLATES}
+    times: dict[str, list[float]] = {name: [] for name in COMPRESSORS}
     for _ in range(rounds):
-        for name, pack in DEFLATES.items():
+        for name, pack in COMPRESSORS.items():
             times[name].append(_timed(lambda pack=pack: [pack(node) for node in nodes]))  # type: ignore[misc]
-    lines = head([f"deflate of {len(nodes):,} nodes of 8 KiB", "bytes an entry", "µs an entry"])
-    for name, pack in DEFLATES.items():
+    lines = head([f"compression of {len(nodes):,} nodes of 8 KiB", "bytes an entry", "µs an entry"])
+    for name, pack in COMPRESSORS.items():
         size = sum(len(pack(node)) for node in nodes)
         lines.append(row([name, digits(size / len(table)), digits(statistics.median(times[name]) / len(table))]))
     return "\n".join(lines) + "\n"
@@ -99,24 +114,31 @@ def _nodes(table: pa.Table) -> list[tuple[int, bytes]]:
 
 def _files(table: pa.Table, rounds: int) -> str:
     keys = [(key.as_py(),) for key in random.Random(0).sample(list(table[0]), min(KEYS, len(table)))]
-    lines = head(
-        ["codec, node before compression", "bytes an entry", "write µs an entry", "get µs", "check µs an entry"]
-    )
-    for codec, kib in dict.fromkeys([*((codec, 8) for codec in CODECS), *(("deflate", kib) for kib in NODE_KIB)]):
-        lines.append(_file(table, codec, kib, keys, rounds))
+    figures = ("bytes an entry", "of Dione's", "write µs an entry", "get µs", "bytes a get", "check µs an entry")
+    lines = head(["codec, node before compression", *figures])
+    as_dione = len(_write_as_dione(table))
+    for codec, kib in LAYOUTS:
+        write = partial(_write, table, codec, kib * 1024)
+        lines.append(_file(f"{codec}, {kib} KiB", write, len(table), as_dione, keys, rounds))
+    lines.append(_file(DIONES, partial(_write_as_dione, table), len(table), as_dione, keys, rounds))
     return "\n".join(lines) + "\n"
 
 
-def _file(table: pa.Table, codec: str, kib: int, keys: Sequence[tuple[str]], rounds: int) -> str:
-    data = _write(table, codec, kib * 1024)
-    writes, gets, checks = [], [], []
+def _file(
+    name: str, write: Callable[[], bytes], entries: int, as_dione: int, keys: Sequence[tuple[str]], rounds: int
+) -> str:
+    data = write()
+    writes, gets, checks, stats = [], [], [], LookupStats()
     for _ in range(rounds):
-        writes.append(_timed(lambda: _write(table, codec, kib * 1024)) / len(table))
-        tree = BTreeReader(MemoryFile(data))
+        writes.append(_timed(write) / entries)
+        tree = BTreeReader(MemoryFile(data), head_bytes=1)
         gets.append(_time_of_get(tree, keys))
-        checks.append(_timed(tree.check) / len(table))
-    figures = [len(data) / len(table), *(statistics.median(one) for one in (writes, gets, checks))]
-    return row([f"{codec}, {kib} KiB", *map(digits, figures)])
+        checks.append(_timed(tree.check) / entries)
+    for key in keys:
+        tree.get(key, stats)
+    times = [statistics.median(one) for one in (writes, gets, checks)]
+    figures = [len(data) / entries, len(data) / as_dione, *times[:2], stats.bytes / len(keys), times[2]]
+    return row([name, *map(digits, figures)])
 
 
 def _decoders(table: pa.Table, rounds: int) -> str:

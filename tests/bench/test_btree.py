@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.btree import BENCH, COLUMNS, LIBRARIES, WrongAnswer, measure, table, workloads
-from bench.choices import CODECS, DEFLATES, NODE_KIB, NODES, SCANS, choices
+from bench.choices import COMPRESSORS, DIONES, LAYOUTS, NODES, SCANS, choices
 from bench.page import DOCS, about, insert, markers
 from bench.stores import STORES, Gnomon, Key, Sqlite, Value
 
@@ -49,9 +49,9 @@ def test_every_choice_stands_in_its_table() -> None:
     for name in (
         *SCANS,
         *NODES,
-        *DEFLATES,
-        *(f"{codec}, 8 KiB" for codec in CODECS),
-        *(f"deflate, {kib} KiB" for kib in NODE_KIB),
+        *COMPRESSORS,
+        *(f"{codec}, {kib} KiB" for codec, kib in LAYOUTS),
+        DIONES,
     ):
         assert rendered.count(f"| {name} |") == 1
 
