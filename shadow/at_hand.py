@@ -49,7 +49,7 @@ class AtHand:
         folders = spec.folders_of(view.partitions_of({}, key.where))
         if len(folders) > MOST_FILTERS:
             return False
-        files = [found for folder in folders for found in view.index_files.get((folder, bucket), ())]
+        files = [found for folder in folders for found in view.files_of(folder, bucket)]
         if len(files) > MOST_FILTERS:
             return False
         if not filters.all_kept_deny(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from gnomon.shadow.metadata import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
     VALUES,
+    IndexFileEntry,
     IndexSpec,
     KeyColumn,
     Snapshot,
@@ -34,13 +36,16 @@ from gnomon.shadow.metadata import (
     put_back,
 )
 from gnomon.shadow.storage import Place, Storage, probe, storage_at
+from gnomon.shadow.tables import NULL_VALUE, exact_folders
 from gnomon.shadow.verify import sampled
 
 ERROR, APPEND = "error", "append"
 MODES = (ERROR, "overwrite", APPEND)
 BYTES_PER_BUCKET = 128 * 1024 * 1024  # of entries: a task holds its file in memory
 BYTES_PER_NUMBER = 8
-HASH = "__gnomon_hash"
+HASH, PART, PLACE, NUMBER = "__gnomon_hash", "__gnomon_part", "__gnomon_place", "__gnomon_number"
+MOST_PARTITIONS = 10_000
+FOLDER_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")  # their text is the value
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,18 @@ class WriteResult:
 
 
 def write_btree(
-    df: DataFrame, path: Place, keys: Sequence[str], buckets: int | None = None, mode: str = ERROR
+    df: DataFrame,
+    path: Place,
+    keys: Sequence[str],
+    buckets: int | None = None,
+    mode: str = ERROR,
+    partitions: Sequence[str] = (),
 ) -> WriteResult:
     """Write the rows of `df` to the folder `path`. `shadow.open_index(path).get(key)` and `gnomon get` then find all
     rows of a key (the columns `keys`), each with all columns.
+
+    `partitions` are columns that become partition folders: a look-up may name them (`where`), and a key may contain
+    some of them. Each partition has a number of buckets for its own size, which divides `buckets`, the largest.
 
     `mode` decides about a folder with rows: "error" refuses it, "overwrite" replaces all rows in one commit and may
     change the columns, "append" adds rows. `df` is evaluated once. UsageError for columns that an index file cannot
@@ -73,7 +86,7 @@ def write_btree(
         raise UsageError(f"mode: expected one of {', '.join(MODES)}, found {mode!r}")
     if buckets is not None:
         check_buckets(buckets)
-    spec = _spec(df.schema, keys)
+    spec = _spec(df.schema, keys, partitions)
     storage = storage_at(path)
     newest = newest_snapshot(storage)
     before = newest if newest is not None and mode == APPEND else None
@@ -87,20 +100,18 @@ def write_btree(
         named.persist()
     try:
         with as_raised():
-            rows, size, beginning = _measured(named, spec)
-            number = before.spec.buckets if before is not None else buckets or _buckets(rows, size)
-            spec = replace(spec, buckets=number)
+            found, beginning = _measured(named, spec)
+            spec = _with_buckets(spec, found, before.spec if before is not None else None, buckets)
             segment = new_segment_id()
-            group = F.pmod(F.col(HASH), F.lit(number)).alias(GROUP)
-            entries = named.select(*[column.name for column in spec.entry_schema.columns], group)
-            written = write_values(entries, storage.root, spec, segment, rows, beginning) if rows else []
+            written = _write(named, storage.root, spec, segment, found, beginning) if found else []
     finally:
         if not is_cached:
             named.unpersist()
     for _ in sampled(storage, spec, written):
         pass
-    listed = [SourceFileEntry(segment, "", rows, 0, 0, "")] if rows else []
+    listed = [SourceFileEntry(f"{one.folder}/{segment}".lstrip("/"), one.folder, one.rows, 0, 0, "") for one in found]
     columns = {field.name: str(key_type(field.dataType.simpleString()).arrow) for field in df.schema}
+    rows = sum(one.rows for one in found)
     changes = Changes("write", written, listed, {}, columns, counts={"rows_written": rows})
     if before is not None:
         snapshot = publish(storage, spec, before, changes, segment)
@@ -114,21 +125,22 @@ def write_btree(
         total_rows=snapshot.rows,
         index_files=len(written),
         index_bytes=sum(file.size for file in written),
-        buckets=number,
+        buckets=spec.buckets,
         seconds=round(time.perf_counter() - begin, 3),
     )
 
 
-def _spec(schema: StructType, keys: Sequence[str]) -> IndexSpec:
+def _spec(schema: StructType, keys: Sequence[str], partitions: Sequence[str]) -> IndexSpec:
     """The spec for a schema, with one bucket. UsageError with the column where a schema has no spec."""
     kinds = {field.name: field.dataType.simpleString() for field in schema}
     check_names("keys", keys)
+    check_names("partitions", partitions)
     if not keys:
         raise UsageError(f"keys: expected a list of column names, found {keys!r}")
     if len(kinds) < len(schema):
         twice = next(name for name in kinds if schema.names.count(name) > 1)
         raise UsageError(f"column {twice}: there are several of this name; rename one")
-    missing = [name for name in keys if name not in kinds]
+    missing = [name for name in (*keys, *partitions) if name not in kinds]
     if missing:
         raise UnknownColumn(f"there is no column {', '.join(missing)}; there are {', '.join(kinds)}")
     for name, kind in kinds.items():
@@ -136,9 +148,17 @@ def _spec(schema: StructType, keys: Sequence[str]) -> IndexSpec:
             raise UsageError(f"column {name} of type {kind} cannot be stored; {_cure(kind)}")
         if name.startswith(RESERVED):
             raise UsageError(f"column {name}: Spark or Gnomon uses this name; rename the column")
-    columns = {name: KeyColumn(name, kind) for name, kind in kinds.items()}
-    values = tuple(column for name, column in columns.items() if name not in keys)
-    spec = IndexSpec("", False, VALUES, (), tuple(columns[name] for name in keys), values, 1)
+    for name in partitions:
+        if kinds[name] not in FOLDER_TYPES and not kinds[name].startswith("decimal"):
+            known = ", ".join(FOLDER_TYPES)
+            raise UsageError(f"partitions: expected columns of type {known} or decimal, found {name} {kinds[name]}")
+        if list(partitions).count(name) > 1:
+            raise UsageError(f"partitions: {name} is named twice")
+    columns = {name: KeyColumn(name, kind, partition=name in partitions) for name, kind in kinds.items()}
+    values = tuple(column for name, column in columns.items() if name not in (*keys, *partitions))
+    types = {name: kinds[name] for name in partitions}
+    spec = IndexSpec("", False, VALUES, tuple(partitions), tuple(columns[name] for name in keys), values, 1)
+    spec = replace(spec, partition_types=types)
     check_columns(spec)
     return spec
 
@@ -163,26 +183,93 @@ def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buc
             storage.root,
         )
     if mode == APPEND:
-        check_same(newest.spec, replace(spec, buckets=buckets or newest.spec.buckets), storage.root)
+        number, of_folders = buckets or newest.spec.buckets, newest.spec.folder_buckets
+        check_same(newest.spec, replace(spec, buckets=number, folder_buckets=of_folders), storage.root)
 
 
 def _named(df: DataFrame, spec: IndexSpec) -> DataFrame:
-    """The columns under their names in the index files, and the hash of the key."""
-    named = df.toDF(*[spec.file_names[name] for name in df.columns])
+    """The stored columns under their names in the index files, the hash of the key, and the texts of the partition
+    columns."""
+    stored = [F.col(f"`{name}`").alias(spec.file_names[name]) for name in df.columns if name in spec.file_names]
+    texts = [
+        F.col(f"`{name}`").cast("string").alias(part) for name, part in zip(spec.partitions, _parts(spec), strict=True)
+    ]
+    named = df.select(*stored, *texts)
     return named.select("*", F.hash(*[column.name for column in spec.entry_schema.keys]).alias(HASH))
 
 
-def _measured(named: DataFrame, spec: IndexSpec) -> tuple[int, int, str]:
-    """The number of rows, the approximate bytes of their entries, and the common prefix of texts of the first key
-    column."""
+def _parts(spec: IndexSpec) -> list[str]:
+    """The names of the partition columns while the rows are written."""
+    return [f"{PART}{i}" for i in range(len(spec.partitions))]
+
+
+class _Partition(NamedTuple):
+    """The rows of a partition: its folder and the texts of its columns, the number of rows, the approximate bytes of
+    their entries."""
+
+    folder: str
+    texts: tuple[str | None, ...]
+    rows: int
+    size: int
+
+
+def _measured(named: DataFrame, spec: IndexSpec) -> tuple[list[_Partition], str]:
+    """The partitions that have rows, and the common prefix of texts of the first key column."""
     columns = spec.entry_schema.columns
     texts = [F.octet_length(column.name) for column in columns if column.type in ("string", "binary")]
     lengths = [F.coalesce(F.sum(length), F.lit(0)).alias(f"c{i}") for i, length in enumerate(texts)]
     key = columns[0]
     ends = [end(key.name if key.type == "string" else F.lit("")).alias(end.__name__) for end in (F.min, F.max)]
-    rows, least, most, *sizes = named.agg(F.count(F.lit(1)).alias("rows"), *ends, *lengths).first() or (0, "", "")
-    size = sum(sizes) + rows * BYTES_PER_NUMBER * (len(columns) - len(texts))
-    return rows, size, shared_beginning([least or "", most or ""])
+    by_part = named.groupBy(*_parts(spec)).agg(F.count(F.lit(1)).alias("rows"), *ends, *lengths)
+    found, prefixes = [], []
+    for row in by_part.limit(MOST_PARTITIONS + 1).collect():
+        values, (rows, least, most, *sizes) = row[: len(spec.partitions)], row[len(spec.partitions) :]
+        if rows:
+            size = sum(sizes) + rows * BYTES_PER_NUMBER * (len(columns) - len(texts))
+            found.append(_Partition(_folder(spec, values), tuple(values), rows, size))
+            prefixes += [least or "", most or ""]
+    if len(found) > MOST_PARTITIONS:
+        raise UsageError(f"partitions: expected at most {MOST_PARTITIONS:,} of them, found more; name other columns")
+    return sorted(found), shared_beginning([min(prefixes), max(prefixes)] if prefixes else [""])
+
+
+def _folder(spec: IndexSpec, texts: Sequence[str | None]) -> str:
+    if NULL_VALUE in texts:
+        raise UsageError(f"partitions: the text {NULL_VALUE} is the name of the folder of nulls; write another one")
+    return exact_folders(dict(zip(spec.partitions, texts, strict=True)))
+
+
+def _with_buckets(
+    spec: IndexSpec, found: Sequence[_Partition], before: IndexSpec | None, buckets: int | None
+) -> IndexSpec:
+    """The spec with the number of buckets of each folder. A folder that is there keeps its number."""
+    wanted = {one.folder: _buckets(one.rows, one.size) for one in found}
+    largest = max(wanted.values(), default=1)
+    if not spec.partitions:
+        return replace(spec, buckets=before.buckets if before is not None else buckets or largest)
+    number = before.buckets if before is not None else buckets or min(1 << (largest - 1).bit_length(), MOST_BUCKETS)
+    divisors = [one for one in range(1, number + 1) if number % one == 0]
+    fitting = {folder: next((one for one in divisors if one >= most), number) for folder, most in wanted.items()}
+    return replace(spec, buckets=number, folder_buckets=fitting | (dict(before.folder_buckets) if before else {}))
+
+
+def _write(
+    named: DataFrame, root: str, spec: IndexSpec, segment: str, found: Sequence[_Partition], beginning: str
+) -> list[IndexFileEntry]:
+    """Write the index files of all partitions."""
+    parts, folders = _parts(spec), [one.folder for one in found]
+    if parts:
+        places = [(*one.texts, i, spec.buckets_in(one.folder)) for i, one in enumerate(found)]
+        names = [*(f"{part} string" for part in parts), f"{PLACE} int", f"{NUMBER} int"]
+        table = named.sparkSession.createDataFrame(places, ", ".join(names))
+        is_same = [named[part].eqNullSafe(table[part]) for part in parts]
+        named = named.join(F.broadcast(table), is_same, "inner").drop(*[table[part] for part in parts])
+        place, number = F.col(PLACE), F.col(NUMBER)
+    else:
+        place, number = F.lit(0), F.lit(spec.buckets)
+    group = (place * spec.buckets + F.pmod(F.col(HASH), number)).alias(GROUP)
+    entries = named.select(*[column.name for column in spec.entry_schema.columns], group)
+    return write_values(entries, root, spec, segment, folders, sum(one.rows for one in found), beginning)
 
 
 def _buckets(rows: int, size: int) -> int:

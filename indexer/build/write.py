@@ -108,15 +108,22 @@ def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
 
 
 def write_values(
-    entries: DataFrame, index: str, spec: IndexSpec, segment: str, rows: int, beginning: str
+    entries: DataFrame,
+    index: str,
+    spec: IndexSpec,
+    segment: str,
+    folders: list[str],
+    rows: int,
+    beginning: str,
 ) -> list[IndexFileEntry]:
-    """Write the index files of entries that hold values: the columns of the entry schema, and GROUP, the bucket.
+    """Write the index files of entries that hold values: the columns of the entry schema, and GROUP, the place of the
+    folder times the buckets of the spec, plus the bucket.
 
     Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
-    placed = by_index_file(entries, spec, 1, rows, [column.name for column in spec.entry_schema.values], beginning)
-    written = placed.mapInArrow(
-        _writer(WriteTask(index, spec, segment, [""], [], [], []), _values), RESULT_DDL
-    ).collect()
+    within_key = [column.name for column in spec.entry_schema.values]
+    placed = by_index_file(entries, spec, len(folders), rows, within_key, beginning)
+    task = WriteTask(index, spec, segment, folders, [], [], [])
+    written = placed.mapInArrow(_writer(task, _values), RESULT_DDL).collect()
     files = [_entry_of(row.asDict(recursive=True)) for row in written]
     check_files_here(storage_at(index), {entry.path: entry.size for entry in files})
     return files

@@ -56,7 +56,7 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
     The rules of `spark_types` apply where Spark has no type, cannot read the file, may not reach it, or is None.
     UsageError for a column that no Spark type holds; SourceError as in `Index.schemas`."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
-    if index.spec.table:
+    if index.spec.partition_types:
         return _declared(index.spec, names)
     for path, schema in index.schemas(names):
         try:

@@ -34,9 +34,10 @@ Current = Callable[[], Iterable[FileInfo]]
 class Changes:
     """The changes of a commit: one new segment of these files, if any. `dead` has all dead ordinals of the segments it
     names. `replaced` names the segments whose live source files the new one covers, with the same entries. `buckets` is
-    the new number of buckets and `flat` the new layout: both replace all live segments. `columns` are added to the
-    known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged). `table` is the
-    version of a lake table that the build read, and `masks` are its deleted rows (None: both unchanged)."""
+    the new number of buckets of every folder, and `flat` the new layout: both replace all live segments. `columns` are
+    added to the known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged).
+    `table` is the version of a lake table that the build read, and `masks` are its deleted rows (None: both
+    unchanged)."""
 
     operation: str
     index_files: Sequence[IndexFileEntry]
@@ -61,6 +62,7 @@ class Changes:
         return replace(
             spec,
             buckets=spec.buckets if self.buckets is None else self.buckets,
+            folder_buckets=spec.folder_buckets if self.buckets is None else {},
             flat=spec.flat if self.flat is None else self.flat,
         )
 
@@ -203,7 +205,8 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
         return spec
     newest = now.snapshot.spec
     ours = base.snapshot.spec if base.snapshot else spec
-    made_for = replace(ours, schema=newest.schema, page_maps=newest.page_maps, as_files=newest.as_files)
+    may_differ = {name: getattr(newest, name) for name in ("schema", "page_maps", "as_files", "folder_buckets")}
+    made_for = replace(ours, **may_differ)
     differences = spec_differences(made_for, newest)
     if differences:
         changed = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
@@ -213,7 +216,16 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
             where,
             action=Action.RUN_AGAIN,
         )
-    return replace(spec, schema=_both_schemas(spec, newest))
+    for folder, number in spec.folder_buckets.items():
+        if number != newest.buckets_in(folder) and (folder in newest.folder_buckets or folder in ours.folder_buckets):
+            raise ConcurrentCommit(
+                f"another program committed snapshot {now.snapshot.number} with {newest.buckets_in(folder)} buckets in "
+                f"{folder}, where {number} were written; nothing was changed",
+                where,
+                action=Action.RUN_AGAIN,
+            )
+    both = {**spec.folder_buckets, **newest.folder_buckets}
+    return replace(spec, schema=_both_schemas(spec, newest), folder_buckets=both)
 
 
 def _both_schemas(ours: IndexSpec, newest: IndexSpec) -> str:

@@ -207,7 +207,7 @@ class Matcher:
     def _files(self, group: _Group) -> list[SegmentFile]:
         """The index files that may hold keys of a group."""
         folders = self._spec.folders_of(group.partitions)
-        return [found for folder in folders for found in self._view.index_files.get((folder, group.bucket), ())]
+        return [found for folder in folders for found in self._view.files_of(folder, group.bucket)]
 
     def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
         """The keys among `which` that an index file may hold."""
@@ -256,10 +256,10 @@ class Matcher:
     ) -> tuple[Ints, Ints]:
         """For each entry found, the place of its partition in the view, or NOT_LIVE; and the places of the live entries
         in a partition of the group. The column at `place` has file names, the next one offsets where there are
-        masks. All entries of a key-value folder are live, in the only partition."""
+        masks. All entries of a key-value folder are live, in the partition of the index file."""
         if not self._spec.entries.pointer_columns:
             rows = len(found.keys)
-            return np.zeros(rows, np.int64), np.arange(rows)
+            return np.full(rows, self._order[entry.partition]), np.arange(rows)
         liveness = Liveness(self._spec, segment, entry, self._lookup.root)
         named = liveness.source_files(found.columns[place], found.columns[place + 1] if segment.masks else None)
         partition = named.numbers(

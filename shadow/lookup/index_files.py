@@ -150,8 +150,8 @@ def open_index_file(
 def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
     """Whether the first entry is in its bucket and names a source file of its partition."""
     return all(
-        bucket_of(key, spec.key_types, spec.buckets) == entry.bucket
-        and spec.folder_of(segment.partition_of.get(spec.entries.file_name(segment, value), ELSEWHERE))
+        bucket_of(key, spec.key_types, spec.buckets_in(entry.partition)) == entry.bucket
+        and spec.folder_of(segment.partition_of.get(spec.entries.file_name(segment, entry.partition, value), ELSEWHERE))
         == entry.partition
         for key, value in tree.sample(1)
     )

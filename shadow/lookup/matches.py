@@ -120,7 +120,7 @@ class FileHits:
         hits = []
         kind, included = self._spec.entries, len(self._spec.include)
         for value in values:
-            file = self._liveness.source_file(kind.file_name(self._segment, value))
+            file = self._liveness.source_file(kind.file_name(self._segment, self._entry.partition, value))
             pointer = kind.pointer(value)
             if file is not None and not self._liveness.is_masked(file.path, pointer.data_offset):
                 hits.append(Hit(pointer, file, value[:included]))
@@ -152,7 +152,8 @@ class FileHits:
     def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
         """Yield each key of a piece with its live rows, and the source files that the piece names."""
         kind = self._spec.entries
-        files = self._liveness.source_files(kind.file_names(self._segment, piece.columns), kind.offsets(piece.columns))
+        names = kind.file_names(self._segment, self._entry.partition, piece.columns)
+        files = self._liveness.source_files(names, kind.offsets(piece.columns))
         rows = np.flatnonzero(files.is_live)
         keys, starts = np.unique(piece.keys[rows], return_index=True)
         for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):

@@ -150,7 +150,7 @@ class Lookup:
         work: dict[tuple[str, int], list[int]] = {}
         for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
             for folder in view.spec.folders_of(names):
-                work.setdefault((folder, bucket), []).append(i)
+                work.setdefault((folder, bucket % view.spec.buckets_in(folder)), []).append(i)
         return [
             InFile(*found, places)
             for place, places in sorted(work.items())

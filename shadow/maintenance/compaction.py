@@ -79,6 +79,7 @@ def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = N
     target = replace(
         view.spec,
         buckets=view.spec.buckets if buckets is None else buckets,
+        folder_buckets=view.spec.folder_buckets if buckets is None else {},
         flat=view.spec.flat if flat is None else flat,
     )
     if target == view.spec:
@@ -114,6 +115,7 @@ def _replace(
         files = rewrite(storage, view.spec, replaced, target, segment_id)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)
     dropped -= sum(file.entries for file in files.all)
+    of_view = view.spec.buckets, view.spec.folder_buckets
     changes = Changes(
         operation=operation,
         index_files=files.all,
@@ -127,7 +129,7 @@ def _replace(
             "entries_dropped": dropped,
         },
         replaced=frozenset(segment.id for segment in replaced),
-        buckets=target.buckets if target.buckets != view.spec.buckets else None,
+        buckets=target.buckets if (target.buckets, target.folder_buckets) != of_view else None,
         flat=target.flat if target.flat != view.spec.flat else None,
     )
     snapshot = publish(storage, view.spec, view.snapshot, changes, segment_id)

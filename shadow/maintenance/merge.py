@@ -131,7 +131,9 @@ class _Merge:
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
             columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
             # Entries of masked rows stay: an older version of the table, which a RESTORE may bring back, has the rows.
-            named = liveness.source_files(self.spec.entries.file_names(part.segment, batch.columns), None)
+            named = liveness.source_files(
+                self.spec.entries.file_names(part.segment, part.file.partition, batch.columns), None
+            )
             files = named.numbers(lambda file: self._numbers[file.path]).astype(np.int32)
             chosen &= files != NOT_LIVE
             places = self._folder_of_file[files]

@@ -50,7 +50,7 @@ def rewrite(
         clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
         as_they_are, parts = _sorted_out(segments, folder, clean)
         kept += as_they_are
-        written += _merge(storage, spec, parts, target, segment_id)
+        written += _merge(storage, spec.in_folder(folder), parts, target.in_folder(folder), segment_id)
     return Rewritten(kept, written)
 
 

@@ -1,8 +1,8 @@
 """The two kinds of index entries, and all their differences.
 
 The entries of an index point to the rows of its source. The entries of a key-value folder are the rows: the folder has
-no source, and each of its segments lists the rows of one write as one source file. Callers use the methods of
-`IndexSpec.entries`, which both kinds have, and do not check the kind.
+no source, and each of its segments lists the rows that one write brought to a partition as one source file. Callers
+use the methods of `IndexSpec.entries`, which both kinds have, and do not check the kind.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,6 +18,7 @@ from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
 from gnomon.sources import POINTER_COLUMNS, Pointer
 
 PARTITIONED, FLAT, VALUES = "partitioned", "flat", "values"  # layouts; VALUES is a format, too
+PARTITIONED_VALUES = "values by partition"
 POINTER_TYPES = ("string", "bigint", "int", "int")
 POINTER_SCHEMA = tuple(Column(n, t, nullable=False) for n, t in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True))
 POINTER_LENGTH = len(POINTER_COLUMNS)
@@ -28,10 +29,13 @@ NO_VALUES = "a key-value folder needs a column beside the key; add one, a consta
 class PointerEntries:
     """Entries with a pointer to a row of the source."""
 
-    layouts: tuple[str, ...] = (PARTITIONED, FLAT)  # the flat one second
     remedy = Action.BUILD_FULL  # the advice for a damaged index file
     pointer_columns = POINTER_SCHEMA  # the last columns of an entry
     columns_may_change = False  # from one snapshot to the next
+
+    def layout(self, flat: bool, partitions: Sequence[str]) -> str:
+        """The layout of an index of these partition columns. A program that does not know it refuses the index."""
+        return FLAT if flat else PARTITIONED
 
     def check_source(self, what: str, path: str = "") -> None:
         """Raise UsageError with this text where there is no source."""
@@ -52,12 +56,12 @@ class PointerEntries:
         """The pointer at the end of the value columns of an entry."""
         return Pointer(*cast(tuple[str, int, int, int], values[-POINTER_LENGTH:]))
 
-    def file_name(self, segment: Segment, values: Key) -> str:
-        """The path of an entry's source file, as the segment lists it."""
+    def file_name(self, segment: Segment, folder: str, values: Key) -> str:
+        """The path of the source file of an entry in a folder of index files, as the segment lists it."""
         return cast(str, values[-POINTER_LENGTH])
 
-    def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
-        """The paths of the source files of n entries, as n texts. `columns` ends with the value columns."""
+    def file_names(self, segment: Segment, folder: str, columns: Sequence[pa.Array]) -> pa.Array:
+        """The paths of the source files of n entries in a folder, as n texts. `columns` ends with the value columns."""
         return columns[-POINTER_LENGTH]
 
     def offsets(self, columns: Sequence[pa.Array]) -> pa.Array | None:
@@ -72,10 +76,12 @@ class PointerEntries:
 class ValueEntries:
     """Entries that are the rows of a key-value folder. All of them are live."""
 
-    layouts: tuple[str, ...] = (VALUES,)
     remedy = Action.WRITE_VALUES
     pointer_columns = ()
     columns_may_change = True  # an overwrite may bring other columns
+
+    def layout(self, flat: bool, partitions: Sequence[str]) -> str:
+        return PARTITIONED_VALUES if partitions else VALUES
 
     def check_source(self, what: str, path: str = "") -> None:
         raise UsageError(what, path)
@@ -93,11 +99,11 @@ class ValueEntries:
     def pointer(self, values: Key) -> Pointer:
         return NO_POINTER
 
-    def file_name(self, segment: Segment, values: Key) -> str:
-        return segment.source_files[0].path
+    def file_name(self, segment: Segment, folder: str, values: Key) -> str:
+        return segment.source_files_in[folder][0].path
 
-    def file_names(self, segment: Segment, columns: Sequence[pa.Array]) -> pa.Array:
-        return pa.repeat(segment.source_files[0].path, len(columns[0]))
+    def file_names(self, segment: Segment, folder: str, columns: Sequence[pa.Array]) -> pa.Array:
+        return pa.repeat(self.file_name(segment, folder, ()), len(columns[0]))
 
     def offsets(self, columns: Sequence[pa.Array]) -> pa.Array | None:
         return None

@@ -97,6 +97,10 @@ class View:
                 files.setdefault(place, []).append(SegmentFile(segment, file))
         return files
 
+    def files_of(self, folder: str, bucket: int) -> Sequence[SegmentFile]:
+        """The index files of a folder that may hold keys of a bucket of the spec, in the order of the segments."""
+        return self.index_files.get((folder, bucket % self.spec.buckets_in(folder)), ())
+
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The source's columns, partition columns last."""

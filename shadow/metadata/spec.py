@@ -68,7 +68,8 @@ class IndexSpec:
     formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
     files that they index; where it is DEEP, also the value maps of their pages. `as_files`: the source belongs to a
     lake table (`lake_tables`), and the user asked to index every file of it. The format VALUES has no source: `include`
-    has the columns, which only the entries hold, and entries have no pointers.
+    has the columns, which only the entries hold, and entries have no pointers. `folder_buckets` is the number of
+    buckets of each partition folder of it; each number divides `buckets`, the number of all other folders.
 
     For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
     `partition_types` the types of the partition columns, in order, and `schema` its other columns as it declares them
@@ -89,6 +90,7 @@ class IndexSpec:
     table: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
     as_files: bool = False
+    folder_buckets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def holds_values(self) -> bool:
@@ -102,7 +104,7 @@ class IndexSpec:
 
     @property
     def layout(self) -> str:
-        return self.entries.layouts[self.flat]
+        return self.entries.layout(self.flat, self.partitions)
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -128,6 +130,16 @@ class IndexSpec:
     def folder_of(self, partition: str) -> str:
         """The folder of the index files of a partition."""
         return "" if self.flat else partition
+
+    def buckets_in(self, folder: str) -> int:
+        """The number of buckets of a folder of index files."""
+        return self.folder_buckets.get(folder, self.buckets)
+
+    def in_folder(self, folder: str) -> "IndexSpec":
+        """The spec of a folder of index files: `buckets` is its own number."""
+        if not self.folder_buckets:
+            return self
+        return replace(self, buckets=self.buckets_in(folder), folder_buckets={})
 
     def folders_of(self, partitions: Collection[str]) -> Collection[str]:
         """The folders of the index files of some partitions."""
@@ -188,12 +200,13 @@ class IndexSpec:
             "hash": HASH,
         }
         content |= {"partition_types": dict(self.partition_types)} if self.partition_types else {}
+        content |= {"folder_buckets": dict(self.folder_buckets)} if self.folder_buckets else {}
         return content | ({"page_maps": self.page_maps} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
         """Whether the entries of both are the same. Name and place of the source, buckets, layout, inferred columns,
         `page_maps` and `as_files` may differ."""
-        names = ("source", "table", "buckets", "flat", "schema", "page_maps", "as_files")
+        names = ("source", "table", "buckets", "folder_buckets", "flat", "schema", "page_maps", "as_files")
         may_differ = {name: getattr(other, name) for name in names}
         return replace(self, **may_differ) == other
 
@@ -232,8 +245,18 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
     try:
         spec = _spec(content)
         known = _is_known(spec, content)
+        astray = [folder for folder, number in spec.folder_buckets.items() if number < 1 or spec.buckets % number]
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedMetadata(f"not a spec ({error!r})", where, 0, action=Action.BUILD_FULL) from None
+    if astray:
+        raise DamagedMetadata(
+            f"folder {astray[0]}",
+            where,
+            0,
+            action=Action.BUILD_FULL,
+            expected=f"a number of buckets that divides {spec.buckets}",
+            found=spec.folder_buckets[astray[0]],
+        )
     if not known:
         raise NewerFormat(
             "a hash, a layout, a key type or page maps that this program does not know", where, action=Action.UPGRADE
@@ -258,6 +281,7 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         table=source.get("table", ""),
         partition_types=dict(content.get("partition_types", {})),
         as_files=source.get("as_files", False),
+        folder_buckets=dict(content.get("folder_buckets", {})),
     )
 
 
@@ -285,7 +309,7 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
     types_known = types_known and spec.page_maps in (False, True, DEEP)
-    return types_known and content["layout"] in spec.entries.layouts and content["hash"] == HASH
+    return types_known and content["layout"] == spec.layout and content["hash"] == HASH
 
 
 def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:

@@ -67,7 +67,7 @@ def partition_folders(values: Mapping[str, str]) -> str:
 
 
 def exact_folders(values: Mapping[str, str | None]) -> str:
-    """The folders of a partition of a lake table, whose empty texts are no nulls."""
+    """The folders of a partition of a lake table or a key-value folder, whose empty texts are no nulls."""
     return "/".join(
         f"{_escaped(name)}={NULL_VALUE if text is None else _escaped(text)}" for name, text in values.items()
     )

@@ -15,7 +15,8 @@ from gnomon.shadow.verify.report import Fault, Report
 def prove_values(storage: Storage, view: View, report: Report) -> None:
     """Check the index files of all segments, and that each segment has as many entries as were written."""
     for segment in view.segments:
-        _ValuesProof(storage, view.spec, segment, "", report).run(0)
+        for folder in sorted(segment.index_files_in):
+            _ValuesProof(storage, view.spec, segment, folder, report).run(0)
         rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
         if rows != entries:
             where = f"{storage.root}/{manifest_path(segment.id)}"
@@ -31,7 +32,7 @@ class _ValuesProof(FolderProof):
         seen = misplaced = denied = 0
         for batch in self._batches(data, entry):
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
-            misplaced += int((buckets_of(keys, self._spec.buckets) != entry.bucket).sum())
+            misplaced += int((buckets_of(keys, self._spec.buckets_in(entry.partition)) != entry.bucket).sum())
             if filter_ is not None:
                 denied += self._denied(filter_, xxhash64_columns(keys))
             seen += batch.num_rows

@@ -121,8 +121,9 @@ def _index_files(spec: IndexSpec, segment: Segment) -> list[str]:
     for file in segment.index_files:
         if file.partition not in folders:
             faults.append(f"names {file.path} in {file.partition or 'the index'}, where it covers no source file")
-        if not 0 <= file.bucket < spec.buckets or not _is_named_so(file):
-            place = f"bucket {file.bucket} of {spec.buckets} in {file.partition or 'the index'}"
+        buckets = spec.buckets_in(file.partition)
+        if not 0 <= file.bucket < buckets or not _is_named_so(file):
+            place = f"bucket {file.bucket} of {buckets} in {file.partition or 'the index'}"
             faults.append(f"names {file.path} for {place}")
     return faults
 

@@ -85,7 +85,7 @@ def sampled(
         filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
         with index.open(entry.path) as reader:
             for key, value in BTreeReader(reader, action=spec.remedy).sample(ENTRIES_PER_FILE):
-                bucket = bucket_of(key, spec.key_types, spec.buckets)
+                bucket = bucket_of(key, spec.key_types, spec.buckets_in(entry.partition))
                 if bucket != entry.bucket:
                     what = f"holds an entry of bucket {bucket}, which belongs elsewhere"
                     raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0, action=spec.remedy)

@@ -18,7 +18,7 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.__main__ import run
 from gnomon.indexer import build, filter_new, join_with_index, load, read_index, write_btree
 from gnomon.indexer.dedup.append import append_new
-from gnomon.shadow import NewerFormat, SpecMismatch, UsageError, open_index
+from gnomon.shadow import DamagedMetadata, NewerFormat, SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.snapshot_history import history
@@ -376,3 +376,210 @@ def test_a_join_of_values_that_repeat_without_end_stays_small(spark: SparkSessio
     write_btree(spark.range(50_000).selectExpr("1 k", "id"), folder, ["k"], buckets=1)
     sample = spark.createDataFrame([(1,), (1,)], "k int")
     assert join_with_index(spark, folder, sample).groupBy("id").count().where("count = 2").count() == 50_000
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def _days(spark: SparkSession, counts: dict[dt.date | None, int], begin: int = 0) -> Any:
+    """For each day as many rows as given; the numbers go on from day to day."""
+    rows = [(n, day, f"v{n}") for day, count in counts.items() for n in range(begin, begin + count)]
+    return spark.createDataFrame(rows, "n bigint, day date, v string")
+
+
+DAYS = [dt.date(2026, 1, day) for day in (1, 2, 3)]
+
+
+@pytest.fixture
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENTRIES_PER_BUCKET", 10)
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_each_partition_has_its_own_number_of_buckets(spark: SparkSession, location: str) -> None:
+    counts = {DAYS[0]: 75, DAYS[1]: 25, DAYS[2]: 3, None: 1}
+    result = write_btree(_days(spark, counts), location, ["n"], partitions=["day"])
+    assert (result.rows, result.buckets) == (104, 8)
+    index = open_index(location)
+    assert index.spec.folder_buckets == {
+        "day=2026-01-01": 8,
+        "day=2026-01-02": 4,
+        "day=2026-01-03": 1,
+        "day=__HIVE_DEFAULT_PARTITION__": 1,
+    }
+    for folder, number in index.spec.folder_buckets.items():
+        names = {int(path.name.split("_")[1][:5]) for path in Path(location, folder).glob("*.btree.avro")}
+        assert names <= set(range(number))
+    keys = list(range(80))
+    expected = [[{"n": n, "v": f"v{n}", "day": day} for day, count in counts.items() if n < count] for n in keys]
+    found = index.fetch_many(keys)
+    assert [sorted(rows, key=str) for rows in found] == [sorted(rows, key=str) for rows in expected]
+    for n in (0, 2, 24, 74, 75):
+        assert sorted(index.get(n), key=str) == sorted(expected[n], key=str)
+        for day in (*DAYS, None):
+            of_day = [row for row in expected[n] if row["day"] == day]
+            assert index.get(n, where={"day": day}) == of_day
+        assert index.contains(n) == bool(expected[n])
+    assert {row.n for row in filter_new(spark, location, spark.range(80).withColumnRenamed("id", "n")).collect()} == {
+        *range(75, 80)
+    }
+    report = verify(storage_at(location), sample=None)
+    assert (report.is_sound, report.entries) == (True, 104)
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_rows_are_added_to_partitions_old_and_new_and_merged(spark: SparkSession, location: str) -> None:
+    write_btree(_days(spark, {DAYS[0]: 75, DAYS[1]: 3}), location, ["n"], partitions=["day"])
+    added = write_btree(
+        _days(spark, {DAYS[1]: 75, DAYS[2]: 15}, begin=1000), location, ["n"], mode="append", partitions=["day"]
+    )
+    assert (added.total_rows, added.buckets) == (168, 8)
+    numbers = {"day=2026-01-01": 8, "day=2026-01-02": 1, "day=2026-01-03": 2}
+    keys = [*range(80), *range(1000, 1080)]
+    before = open_index(location).fetch_many(keys)
+    assert [len(rows) for rows in before] == [2] * 3 + [1] * 72 + [0] * 5 + [2] * 15 + [1] * 60 + [0] * 5
+
+    def same() -> bool:
+        index = open_index(location)
+        assert verify(storage_at(location), sample=None).is_sound
+        return [sorted(rows, key=str) for rows in index.fetch_many(keys)] == [sorted(rows, key=str) for rows in before]
+
+    assert open_index(location).spec.folder_buckets == numbers
+    assert compact(storage_at(location)).segments == 1
+    assert open_index(location).spec.folder_buckets == numbers
+    assert same()
+    assert rebucket(storage_at(location), 8).buckets == 8
+    assert open_index(location).spec.folder_buckets == {}
+    assert same()
+    with pytest.raises(SpecMismatch, match="partitions"):
+        write_btree(_days(spark, {DAYS[0]: 1}), location, ["n"], mode="append")
+    replaced = write_btree(_days(spark, {DAYS[2]: 1}), location, ["n"], mode="overwrite", partitions=["day"])
+    assert (replaced.total_rows, replaced.buckets) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["string", "boolean", "int", "bigint", "date", "decimal(7,2)"])
+def test_partition_values_come_back_in_their_type(spark: SparkSession, location: str, kind: str) -> None:
+    values: dict[str, list[Any]] = {
+        "string": ["a", "", "é/=%", "ab:c", None],
+        "boolean": [True, False, None],
+        "int": [-7, 0, None],
+        "bigint": [2**62, None],
+        "date": [dt.date(1, 1, 1), dt.date(9999, 12, 31), None],
+        "decimal(7,2)": [decimal.Decimal("-1.50"), decimal.Decimal("0.00"), None],
+    }
+    rows = [(f"k{i}", value, i) for i, value in enumerate(values[kind])]
+    write_btree(spark.createDataFrame(rows, f"k string, p {kind}, i int"), location, ["k"], partitions=["p"])
+    index = open_index(location)
+    for k, value, i in rows:
+        assert index.get(k) == index.fetch(k) == [{"k": k, "i": i, "p": value}]
+    sample = spark.createDataFrame([(k,) for k, *_ in rows], "k string")
+    joined = join_with_index(spark, location, sample)
+    assert joined.schema["p"].dataType.simpleString() == kind
+    assert sorted(map(str, joined.select("k", "p", "i").collect())) == sorted(
+        map(str, (Row(k=k, p=p, i=i) for k, p, i in rows))
+    )
+
+
+def test_a_join_within_partitions_gives_their_rows(spark: SparkSession, location: str) -> None:
+    write_btree(_days(spark, {DAYS[0]: 30, DAYS[1]: 3, None: 2}), location, ["n"], partitions=["day"])
+    sample = spark.createDataFrame([(1, DAYS[0]), (1, DAYS[1]), (20, DAYS[1]), (2, DAYS[2])], "n bigint, day date")
+    joined = join_with_index(spark, location, sample, within=["day"])
+    assert sorted(map(tuple, joined.select("n", "day", "v").collect())) == [(1, DAYS[0], "v1"), (1, DAYS[1], "v1")]
+    fresh = filter_new(spark, location, sample, scope="partition")
+    assert sorted(map(tuple, fresh.collect())) == [(2, DAYS[2]), (20, DAYS[1])]
+
+
+def test_a_key_may_contain_a_partition_column(spark: SparkSession, location: str) -> None:
+    frame = spark.createDataFrame([("a", "x", 1), ("b", "x", 2), ("a", "y", 3)], "p string, k string, v int")
+    write_btree(frame, location, ["p", "k"], partitions=["p"])
+    index = open_index(location)
+    assert index.get({"p": "a", "k": "x"}) == [{"k": "x", "v": 1, "p": "a"}]
+    assert [len(rows) for rows in index.fetch_many([("a", "x"), ("b", "x"), ("b", "y"), ("a", "y")])] == [1, 1, 0, 1]
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_the_commands_answer_for_partitions(
+    spark: SparkSession, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_btree(_days(spark, {DAYS[0]: 30, DAYS[1]: 3}), location, ["n"], partitions=["day"])
+    assert main(["get", location, "1"]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        f'{{"n": 1, "v": "v1", "day": "{day}"}}' for day in DAYS[:2]
+    ]
+    assert main(["verify", location, "--all"]) == 0
+    assert main(["inspect", location]) == 0
+    assert "values by partition" in capsys.readouterr().out
+    assert main(["vacuum", location, "--keep", "1"]) == 0
+
+
+def test_an_older_program_refuses_a_folder_with_partitions(spark: SparkSession, location: str) -> None:
+    """It compares the layout, and does not know this one."""
+    write_btree(_days(spark, {DAYS[0]: 1}), location, ["n"], partitions=["day"])
+    content = open_index(location).spec.to_json()
+    assert content["layout"] not in ("partitioned", "flat", "values")
+    with pytest.raises(NewerFormat):
+        parse_spec({**content, "layout": "values"}, "here")
+    with pytest.raises(DamagedMetadata, match="expected a number of buckets that divides 1, found 3"):
+        parse_spec({**content, "folder_buckets": {"day=2026-01-01": 3}}, "here")
+
+
+@pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("theirs", [1, 25])
+def test_of_appends_at_once_to_a_new_partition_all_rows_count_or_one_fails(
+    spark: SparkSession, location: str, theirs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_btree(_days(spark, {DAYS[0]: 75}), location, ["n"], partitions=["day"])
+    real = module.write_values
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(module, "write_values", real)
+        write_btree(_days(spark, {DAYS[1]: theirs}, 5000), location, ["n"], mode="append", partitions=["day"])
+        return real(*given)
+
+    monkeypatch.setattr(module, "write_values", late)
+    ours = _days(spark, {DAYS[1]: 5, DAYS[2]: 5})
+    if theirs == 1:
+        assert write_btree(ours, location, ["n"], mode="append", partitions=["day"]).total_rows == 86
+    else:
+        with pytest.raises(ConcurrentCommit, match="with 4 buckets in day=2026-01-02, where 1 were written"):
+            write_btree(ours, location, ["n"], mode="append", partitions=["day"])
+    assert verify(storage_at(location), sample=None).is_sound
+    found = rows_of(location, [0, 5000])
+    assert [len(rows) for rows in found] == ([3, 1] if theirs == 1 else [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("partitions", "what"),
+    [
+        (["f8"], "expected columns of type .* or decimal, found f8 double"),
+        (["x"], "there is no column x"),
+        (["s", "s"], "s is named twice"),
+        ("s", "expected a list of column names"),
+        (["k"], "name a column of the files, too"),
+        (["s", "v", "f8"], "expected columns of type"),
+        (["s", "v"], "__HIVE_DEFAULT_PARTITION__ is the name of the folder of nulls"),
+    ],
+)
+def test_partition_columns_that_cannot_be_folders_are_named(
+    spark: SparkSession, location: str, partitions: Any, what: str
+) -> None:
+    row = (1, "__HIVE_DEFAULT_PARTITION__", 2.5, 3, 4)
+    frame = spark.createDataFrame([row], "k int, s string, f8 double, v int, w int")
+    with pytest.raises(UsageError, match=what):
+        write_btree(frame, location, ["k"], partitions=partitions)
+
+
+def test_too_many_partitions_are_refused(spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PARTITIONS", 2)
+    frame = spark.range(3).select("id", F.col("id").alias("p"), F.lit(1).alias("v"))
+    with pytest.raises(UsageError, match="expected at most 2 of them, found more"):
+        write_btree(frame, location, ["id"], partitions=["p"])
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_no_rows_with_partitions_make_an_empty_folder(spark: SparkSession, location: str) -> None:
+    write_btree(_days(spark, {}), location, ["n"], partitions=["day"])
+    assert open_index(location).get(1) == []
+    added = write_btree(_days(spark, {DAYS[0]: 30}), location, ["n"], mode="append", partitions=["day"])
+    assert (added.total_rows, added.buckets) == (30, 1)
+    assert len(open_index(location).get(1)) == 1
