@@ -27,11 +27,11 @@ def test_both_kinds_have_the_same_members_and_signatures() -> None:
 def test_an_entry_names_its_source_file_alone_and_in_a_column() -> None:
     values = ("x", "dt=1/c", 7, 0, 5)
     columns = [pa.array([value, value]) for value in values]
-    assert POINTER_ENTRIES.file_name(SEGMENT, values) == "dt=1/c"
-    assert POINTER_ENTRIES.file_names(SEGMENT, columns).to_pylist() == ["dt=1/c"] * 2
+    assert POINTER_ENTRIES.file_name(SEGMENT, "p=1", values) == "dt=1/c"
+    assert POINTER_ENTRIES.file_names(SEGMENT, "p=1", columns).to_pylist() == ["dt=1/c"] * 2
     assert POINTER_ENTRIES.pointer(values) == Pointer("dt=1/c", 7, 0, 5)
-    assert VALUE_ENTRIES.file_name(SEGMENT, values) == "a/b"
-    assert VALUE_ENTRIES.file_names(SEGMENT, columns).to_pylist() == ["a/b"] * 2
+    assert VALUE_ENTRIES.file_name(SEGMENT, "p=1", values) == "a/b"
+    assert VALUE_ENTRIES.file_names(SEGMENT, "p=1", columns).to_pylist() == ["a/b"] * 2
 
 
 def test_only_pointers_have_source_files_and_pointer_columns() -> None:
