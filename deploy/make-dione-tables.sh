@@ -4,6 +4,8 @@
 #
 #   DIONE=checkout deploy/make-dione-tables.sh                The tables. Dione's modules in it are built with Maven.
 #   DIONE=checkout deploy/make-dione-tables.sh prove FILE     Asks Dione's readers for each key of index tables.
+#   DIONE=checkout deploy/make-dione-tables.sh types          Compares Dione and Gnomon by format and by type of key.
+#   DIONE=checkout deploy/make-dione-tables.sh speed          Compares their costs.
 #
 # DIONE may also be a folder of Dione's compiled classes. FILE has a line for each table: its name, a tab, the statement
 # that declares it (gnomon export-dione prints it); first the data tables, then those of the indexes.
@@ -51,6 +53,13 @@ run() { "$JAVA_HOME/bin/java" -Xmx3g "${opens[@]}" -cp "$build/classes:$dione:$b
 run scala.tools.nsc.Main -nowarn -usejavacp -d "$build/classes" deploy/dione/DioneTables.scala
 if [[ ${1:-write} == prove ]]; then
     run DioneTables prove "$build/proof" "$2"
+elif [[ ${1:-write} == types || ${1:-write} == speed ]]; then
+    rm -rf "${build:?}/$1"
+    mkdir -p "$build/$1"
+    run DioneTables "$1" "$build/$1"
+    module=bench.dione
+    if [[ $1 == types ]]; then module=tests.golden.dione_tables.types; fi
+    "$PWD/.venv/bin/python" -m "$module" "$build/$1"
 else
     rm -rf "$folder"
     mkdir -p "$folder"

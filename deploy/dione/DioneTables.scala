@@ -1,6 +1,6 @@
 import com.paypal.dione.spark.index.{IndexManager, IndexSpec}
 import org.apache.spark.sql.{DataFrame, Row, SparkSession}
-import org.apache.spark.sql.functions.col
+import org.apache.spark.sql.functions.{col, xxhash64}
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
@@ -12,6 +12,9 @@ import scala.util.control.NonFatal
   *   write FOLDER           Makes the tables and their indexes, and FOLDER/NAME.json with the rows of each.
   *   prove FOLDER [FILE]    Asks Dione's readers for every key of its own indexes, or of the tables that FILE declares:
   *                          a line is the table, a tab, its statement.
+  *   types FOLDER           Prints, for each format and type of a key, what Dione's job and readers do with it, and writes
+  *                          FOLDER/types.json for `python -m tests.golden.dione_tables.types FOLDER`.
+  *   speed FOLDER           Measures Dione's job and readers, and writes FOLDER/speed.json for `python -m bench.dione FOLDER`.
   */
 object DioneTables {
   val Types = Map("ks" -> "string", "ki" -> "int", "kl" -> "bigint", "kd" -> "string", "n" -> "int", "v" -> "string")
@@ -71,6 +74,8 @@ object DioneTables {
     implicit val spark: SparkSession = session(words(1))
     words(0) match {
       case "write" => write(words(1))
+      case "types" => types(words(1))
+      case "speed" => speed(words(1))
       case "prove" =>
         val tables = if (words.length < 3) ownIndexes else declared(words(2))
         tables.foreach(prove)
@@ -191,6 +196,117 @@ object DioneTables {
       } + s" of ${groups.size} keys"))
     for ((name, proof) <- proofs) println(s"$table: $name ${tried(proof())}")
   }
+
+  // -- types of keys, and shapes of tables ------------------------------------------------------------------------------
+
+  val Kinds = Seq(
+    "string" -> "concat('k', id)", "int" -> "cast(id * 7 as int)", "bigint" -> "id * 5000000000",
+    "boolean" -> "id % 2 = 0", "double" -> "id * 1.5D - 20", "date" -> "date_add(date'2026-01-01', cast(id as int))",
+    "timestamp" -> "timestamp_seconds(1767225600 + id * 61)", "decimal(10,2)" -> "cast(id * 1.25 as decimal(10,2))",
+    "binary" -> "cast(concat('k', id) as binary)")
+  val RowsOfType = 60
+  /** Tables in Parquet: their keys, and the number of rows of a partition. */
+  val Shapes = Seq(
+    ("60 keys, each 30 times", "concat('k', id % 60)", 1800), ("a null among the keys", "nullif(concat('k', id), 'k3')", 60),
+    ("3 rows, 3 files", "concat('k', id)", 3))
+
+  def types(folder: String)(implicit spark: SparkSession): Unit = {
+    spark.sql("CREATE DATABASE IF NOT EXISTS dione")
+    val delimited = Sources.find(_.name == "sequence").get.storage
+    val storages = Seq("Parquet" -> "STORED AS PARQUET", "Avro" -> "STORED AS AVRO", "ORC" -> "STORED AS ORC",
+      "SequenceFile" -> delimited)
+    val ofTypes = for ((format, storage) <- storages; (kind, made) <- Kinds) yield (format, kind, storage, kind, made, RowsOfType)
+    val ofShapes = for ((what, made, rows) <- Shapes) yield ("Parquet", what, "STORED AS PARQUET", "string", made, rows)
+    val told = for (((format, what, storage, kind, made, rows), number) <- (ofTypes ++ ofShapes).zipWithIndex) yield {
+      val (data, index) = (s"dione.type_$number", s"dione.type_${number}_index")
+      val made_ = tried {
+        spark.sql(s"DROP TABLE IF EXISTS $data")
+        spark.sql(s"CREATE TABLE $data (k $kind, v string) PARTITIONED BY (dt string) $storage")
+        spark.range(rows).selectExpr(s"$made k", "md5(cast(id as string)) v").repartition(1).createOrReplaceTempView("rows")
+        spark.sql(s"INSERT INTO $data PARTITION (dt = '${Days(0)}') SELECT * FROM rows")
+        ""
+      }
+      val saw = if (made_.nonEmpty) s"no such table: $made_" else tried(asked(data, index, rows))
+      println(s"$format\t$what\t$saw")
+      s"""{"format": ${text(format)}, "what": ${text(what)}, "kind": ${text(kind)}, "table": "type_$number",
+         | "dione": ${text(saw)}, "rows": ${if (made_.nonEmpty) "[]" else spark.table(data).selectExpr(
+            "cast(k as string) k", "v").toJSON.collect().mkString("[", ",", "]")}}""".stripMargin
+    }
+    Files.write(Paths.get(s"$folder/types.json"), told.mkString("[", ",\n", "]").getBytes(UTF_8))
+  }
+
+  /** What Dione's job makes of a table, and its readers of the index. */
+  def asked(data: String, index: String, rows: Int)(implicit spark: SparkSession): String = {
+    spark.sql(s"DROP TABLE IF EXISTS $index")
+    IndexManager.createNew(IndexSpec(data, index, Seq("k"), Nil)).appendMissingPartitions()
+    val entries = spark.table(index).count()
+    val manager = IndexManager.load(index)
+    val groups = spark.table(data).select("k", "v").collect().groupBy(_.get(0)).mapValues(_.map(_.getString(1)).toSeq.sorted)
+    val fetched = tried(groups.toSeq.count { case (key, values) =>
+      manager.fetchAll(Seq(key), Seq("dt" -> Days(0)), Some(Seq("v"))).map(_("v").toString).toSeq.sorted == values
+    }.toString)
+    val joined = tried {
+      val other = IndexManager.load(index) // a manager that has fetched a row of Avro cannot be sent to a task
+      val found = other.loadByIndex(other.joinWithIndex(spark.table(data).select("k", "dt").distinct()), Some(Seq("v")))
+      found.select("k", "v").collect().count(row => groups.get(row.get(0)).exists(_.contains(row.getString(1)))).toString
+    }
+    s"entries $entries of $rows; fetched $fetched of ${groups.size}; joined and loaded $joined of ${groups.size}"
+  }
+
+  // -- speed ------------------------------------------------------------------------------------------------------------
+
+  /** The name of a table, its rows, and the text of its second column. */
+  val Measured = Seq(("narrow", 500000, "md5(cast(id as string))"),
+    ("wide", 100000, "array_join(transform(sequence(1, 40), i -> sha2(concat(id, '-', i), 512)), '')"))
+  val Fetched = 200
+  val Joined = 1000
+
+  def speed(folder: String)(implicit spark: SparkSession): Unit = {
+    for ((name, value) <- Seq("num.parts" -> "2", "height" -> "2", "interval" -> "1000"))
+      spark.conf.set(s"index.manager.btree.$name", value)
+    spark.sparkContext.hadoopConfiguration.set("parquet.block.size", (128 << 20).toString)
+    spark.sparkContext.hadoopConfiguration.set("parquet.block.size.row.check.min", "100")
+    spark.sql("CREATE DATABASE IF NOT EXISTS dione")
+    val told = for ((name, rows, text_) <- Measured) yield {
+      val (data, index) = (s"dione.$name", s"dione.${name}_index")
+      spark.sql(s"CREATE TABLE $data (k string, v string) PARTITIONED BY (dt string) STORED AS PARQUET")
+      spark.range(rows).selectExpr("concat('https://example.org/', lower(hex(xxhash64(id)))) k", s"$text_ v").repartition(4)
+        .createOrReplaceTempView("rows")
+      spark.sql(s"INSERT INTO $data PARTITION (dt = '${Days(0)}') SELECT * FROM rows")
+      val build = cost {
+        IndexManager.createNew(IndexSpec(data, index, Seq("k"), Nil)).appendMissingPartitions()
+      }
+      val keys = spark.table(data).select("k").orderBy(xxhash64(col("k"))).limit(Joined).collect().map(_.getString(0))
+      val manager = IndexManager.load(index)
+      def fetch(key: String) = require(manager.fetch(Seq(key), Seq("dt" -> Days(0)), Some(Seq("v"))).nonEmpty)
+      keys.takeRight(50).foreach(fetch)
+      val before = read()
+      val fetched = keys.take(Fetched).map(key => cost(fetch(key)))
+      val bytes = (read() - before) / Fetched
+      val sample = spark.createDataFrame(keys.map(key => (key, Days(0))).toSeq).toDF("k", "dt").cache()
+      val loads = for (_ <- 1 to 3) yield cost {
+        val other = IndexManager.load(index)
+        require(other.loadByIndex(other.joinWithIndex(sample), Some(Seq("v"))).select("v").collect().length == Joined)
+      }
+      s"""{"table": "$name", "rows": $rows, "build": [${build._1}, ${build._2}],
+         | "fetch_ms": ${median(fetched.map(_._1 * 1000))}, "fetch_cpu_ms": ${fetched.map(_._2).sum * 1000 / Fetched},
+         | "fetch_bytes": $bytes, "load": [${loads.map(_._1).min}, ${loads.map(_._2).min}],
+         | "keys": ${texts(keys)}}""".stripMargin
+    }
+    Files.write(Paths.get(s"$folder/speed.json"), told.mkString("[", ",\n", "]").getBytes(UTF_8))
+  }
+
+  /** Seconds, and seconds of CPU of this process. */
+  def cost(work: => Unit): (Double, Double) = {
+    val bean = java.lang.management.ManagementFactory.getOperatingSystemMXBean
+      .asInstanceOf[com.sun.management.OperatingSystemMXBean]
+    val (begin, cpu) = (System.nanoTime, bean.getProcessCpuTime)
+    work
+    ((System.nanoTime - begin) / 1e9, (bean.getProcessCpuTime - cpu) / 1e9)
+  }
+
+  def read(): Long = org.apache.hadoop.fs.FileSystem.getAllStatistics.asScala.map(_.getBytesRead).sum
+  def median(values: Seq[Double]): Double = values.sorted.apply(values.length / 2)
 
   def other(value: Any): Any = value match {
     case text: String => text + "x"
