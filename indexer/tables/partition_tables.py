@@ -56,7 +56,7 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
     The rules of `spark_types` apply where Spark has no type, cannot read the file, may not reach it, or is None.
     UsageError for a column that no Spark type holds; SourceError as in `Index.schemas`."""
     found: dict[str, DataType] = {name: StringType() for name in index.spec.partitions}
-    if index.spec.partition_types:
+    if index.spec.table or index.spec.holds_values:
         return _declared(index.spec, names)
     for path, schema in index.schemas(names):
         try:
@@ -78,7 +78,7 @@ def spark_types(schema: pa.Schema, names: Sequence[str]) -> StructType:
 
 
 def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
-    """Columns of a catalog table, with their declared types."""
+    """Columns of a catalog table, with their declared types; partition columns of a key-value folder."""
     declared = {field.name: field.type for field in parse_ddl(spec.schema)}
     declared |= {name: key_type(kind).arrow for name, kind in spec.partition_types.items()}
     return StructType([StructField(name, spark_type(declared[name])) for name in names])
