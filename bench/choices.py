@@ -40,8 +40,8 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "zlib-ng, level 6": lambda data: _pack(zlib_ng.compressobj(6, zlib_ng.DEFLATED, RAW_DEFLATE), data),
     "zlib, level 1": lambda data: _pack(zlib.compressobj(1, zlib.DEFLATED, RAW_DEFLATE), data),
     "zlib, level 6 (Dione's)": lambda data: _pack(zlib.compressobj(6, zlib.DEFLATED, RAW_DEFLATE), data),
-    "zstandard, level 1": lambda data: zstd.compress(data, 1),
-    "zstandard, level 5 (ours)": lambda data: zstd.compress(data, 5),
+    "zstandard, level 1 (ours)": lambda data: zstd.compress(data, 1),
+    "zstandard, level 5": lambda data: zstd.compress(data, 5),
     "zstandard, level 9": lambda data: zstd.compress(data, 9),
 }
 
