@@ -13,6 +13,7 @@ from gnomon.btree.key_types import is_key_type, key_type
 from gnomon.indexer.build.scan import GROUP
 from gnomon.indexer.build.sort_prefix import shared_beginning
 from gnomon.indexer.build.write import write_values
+from gnomon.indexer.keys import column
 from gnomon.indexer.spark import as_raised
 from gnomon.jobs.build import RESERVED
 from gnomon.shadow.commit import Changes, new_segment_id, publish, publish_full
@@ -101,7 +102,7 @@ def write_btree(
     try:
         with as_raised():
             found, beginning = _measured(named, spec)
-            spec = _with_buckets(spec, found, before.spec if before is not None else None, buckets)
+            spec = _with_buckets(spec, found, before, buckets)
             segment = new_segment_id()
             written = _write(named, storage.root, spec, segment, found, beginning) if found else []
     finally:
@@ -190,12 +191,10 @@ def _check_there(storage: Storage, newest: Snapshot | None, spec: IndexSpec, buc
 def _named(df: DataFrame, spec: IndexSpec) -> DataFrame:
     """The stored columns under their names in the index files, the hash of the key, and the texts of the partition
     columns."""
-    stored = [F.col(f"`{name}`").alias(spec.file_names[name]) for name in df.columns if name in spec.file_names]
-    texts = [
-        F.col(f"`{name}`").cast("string").alias(part) for name, part in zip(spec.partitions, _parts(spec), strict=True)
-    ]
+    stored = [column(name).alias(spec.file_names[name]) for name in df.columns if name in spec.file_names]
+    texts = [column(name).cast("string").alias(part) for name, part in zip(spec.partitions, _parts(spec), strict=True)]
     named = df.select(*stored, *texts)
-    return named.select("*", F.hash(*[column.name for column in spec.entry_schema.keys]).alias(HASH))
+    return named.select("*", F.hash(*[key.name for key in spec.entry_schema.keys]).alias(HASH))
 
 
 def _parts(spec: IndexSpec) -> list[str]:
@@ -240,17 +239,20 @@ def _folder(spec: IndexSpec, texts: Sequence[str | None]) -> str:
 
 
 def _with_buckets(
-    spec: IndexSpec, found: Sequence[_Partition], before: IndexSpec | None, buckets: int | None
+    spec: IndexSpec, found: Sequence[_Partition], before: Snapshot | None, buckets: int | None
 ) -> IndexSpec:
     """The spec with the number of buckets of each folder. A folder that is there keeps its number."""
     wanted = {one.folder: _buckets(one.rows, one.size) for one in found}
     largest = max(wanted.values(), default=1)
     if not spec.partitions:
-        return replace(spec, buckets=before.buckets if before is not None else buckets or largest)
-    number = before.buckets if before is not None else buckets or min(1 << (largest - 1).bit_length(), MOST_BUCKETS)
+        return replace(spec, buckets=before.spec.buckets if before is not None else buckets or largest)
+    fewest = min(1 << (largest - 1).bit_length(), MOST_BUCKETS)
+    number = before.spec.buckets if before is not None else buckets or fewest
     divisors = [one for one in range(1, number + 1) if number % one == 0]
     fitting = {folder: next((one for one in divisors if one >= most), number) for folder, most in wanted.items()}
-    return replace(spec, buckets=number, folder_buckets=fitting | (dict(before.folder_buckets) if before else {}))
+    there = {*before.partitions, *before.spec.folder_buckets} if before is not None else ()
+    kept = {folder: before.spec.buckets_in(folder) for folder in there} if before is not None else {}
+    return replace(spec, buckets=number, folder_buckets=fitting | kept)
 
 
 def _write(

@@ -217,7 +217,8 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
             action=Action.RUN_AGAIN,
         )
     for folder, number in spec.folder_buckets.items():
-        if number != newest.buckets_in(folder) and (folder in newest.folder_buckets or folder in ours.folder_buckets):
+        is_there = folder in newest.folder_buckets or folder in now.snapshot.partitions
+        if is_there and number != newest.buckets_in(folder):
             raise ConcurrentCommit(
                 f"another program committed snapshot {now.snapshot.number} with {newest.buckets_in(folder)} buckets in "
                 f"{folder}, where {number} were written; nothing was changed",

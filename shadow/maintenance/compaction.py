@@ -72,6 +72,8 @@ def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = N
     is_other = flat is not None and flat != view.spec.flat
     if is_other and not view.spec.partitions:
         raise UsageError("its source has no partitions; expected one whose layout can be changed", storage.root)
+    if is_other:
+        view.spec.entries.check_source("a key-value folder keeps its partition folders", storage.root)
     if buckets is None and is_other:
         buckets = buckets_for(view.snapshot.partitions, bool(flat))
     if buckets is not None:

@@ -451,6 +451,15 @@ def test_rows_are_added_to_partitions_old_and_new_and_merged(spark: SparkSession
     assert rebucket(storage_at(location), 8).buckets == 8
     assert open_index(location).spec.folder_buckets == {}
     assert same()
+    with pytest.raises(UsageError, match="a key-value folder keeps its partition folders"):
+        rebucket(storage_at(location), flat=True)
+    write_btree(_days(spark, {DAYS[0]: 5}), location, ["n"], mode="append", partitions=["day"])
+    before = [
+        [*rows, *([{"n": n, "v": f"v{n}", "day": DAYS[0]}] if n < 5 else [])]
+        for n, rows in zip(keys, before, strict=True)
+    ]
+    assert open_index(location).spec.folder_buckets["day=2026-01-01"] == 8
+    assert same()
     with pytest.raises(SpecMismatch, match="partitions"):
         write_btree(_days(spark, {DAYS[0]: 1}), location, ["n"], mode="append")
     replaced = write_btree(_days(spark, {DAYS[2]: 1}), location, ["n"], mode="overwrite", partitions=["day"])
@@ -478,6 +487,29 @@ def test_partition_values_come_back_in_their_type(spark: SparkSession, location:
     assert sorted(map(str, joined.select("k", "p", "i").collect())) == sorted(
         map(str, (Row(k=k, p=p, i=i) for k, p, i in rows))
     )
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_an_append_that_a_rebucket_overtakes_is_refused(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_btree(_days(spark, {DAYS[0]: 75, DAYS[1]: 3}), location, ["n"], partitions=["day"])
+    real = module.write_values
+
+    def late(*given: Any) -> Any:
+        rebucket(storage_at(location), 8)
+        return real(*given)
+
+    monkeypatch.setattr(module, "write_values", late)
+    with pytest.raises(ConcurrentCommit, match="with 8 buckets in day=2026-01-02, where 1 were written"):
+        write_btree(_days(spark, {DAYS[1]: 5}, 100), location, ["n"], mode="append", partitions=["day"])
+    assert verify(storage_at(location), sample=None).is_sound
+
+
+def test_names_with_dots_and_backticks_are_columns(spark: SparkSession, location: str) -> None:
+    frame = spark.createDataFrame([(1, "x", 2)], "`k.1` int, `p``2` string, `v.3` int")
+    write_btree(frame, location, ["k.1"], partitions=["p`2"])
+    assert open_index(location).get(1) == [{"k.1": 1, "v.3": 2, "p`2": "x"}]
 
 
 def test_a_join_within_partitions_gives_their_rows(spark: SparkSession, location: str) -> None:
