@@ -4,6 +4,7 @@
 #
 #   DIONE=checkout deploy/make-dione-tables.sh                The tables. Dione's modules in it are built with Maven.
 #   DIONE=checkout deploy/make-dione-tables.sh prove FILE     Asks Dione's readers for each key of index tables.
+#   DIONE=checkout deploy/make-dione-tables.sh takeover       Takes Dione's tables over from the catalog that its job wrote to.
 #   DIONE=checkout deploy/make-dione-tables.sh types          Compares Dione and Gnomon by format and by type of key.
 #   DIONE=checkout deploy/make-dione-tables.sh speed          Compares their costs.
 #
@@ -53,12 +54,12 @@ run() { "$JAVA_HOME/bin/java" -Xmx3g "${opens[@]}" -cp "$build/classes:$dione:$b
 run scala.tools.nsc.Main -nowarn -usejavacp -d "$build/classes" deploy/dione/DioneTables.scala
 if [[ ${1:-write} == prove ]]; then
     run DioneTables prove "$build/proof" "$2"
-elif [[ ${1:-write} == types || ${1:-write} == speed ]]; then
+elif [[ ${1:-write} != write ]]; then
+    declare -A modules=([takeover]=tests.golden.dione_tables.takeover [types]=tests.golden.dione_tables.types [speed]=bench.dione)
+    module=${modules[$1]:?expected one of ${!modules[*]} or prove}
     rm -rf "${build:?}/$1"
     mkdir -p "$build/$1"
-    run DioneTables "$1" "$build/$1"
-    module=bench.dione
-    if [[ $1 == types ]]; then module=tests.golden.dione_tables.types; fi
+    run DioneTables "${1/takeover/write}" "$build/$1"
     "$PWD/.venv/bin/python" -m "$module" "$build/$1"
 else
     rm -rf "$folder"

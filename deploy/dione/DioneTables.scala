@@ -64,6 +64,7 @@ object DioneTables {
       .config("spark.hadoop.io.seqfile.compress.blocksize", "8000")
       .config("spark.hadoop.io.compression.codecs", "")
       .config("indexer.files.chunk.split", "false")
+      .config("spark.sql.redaction.options.regex", "(?i)password") // SHOW CREATE TABLE shows avro.schema.url
       .getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for ((name, value) <- Settings) spark.conf.set(s"index.manager.btree.$name", value)
@@ -101,17 +102,23 @@ object DioneTables {
       }
       val failed = source.keys.map(keys => keys -> index(source, keys)).filter(_._2.nonEmpty)
       for ((keys, why) <- failed) println(s"$table by ${keys.mkString(", ")}: $why")
-      val made = source.keys.diff(failed.map(_._1)).map(texts).mkString("[", ", ", "]")
+      val made = source.keys.diff(failed.map(_._1))
       val rows = spark.table(table).orderBy("n").toJSON.collect().mkString("[\n", ",\n", "]")
       val json =
-        s"""{"root": ${text(s"file:$folder/warehouse")}, "indexes": $made, "include": ${texts(source.moreFields)},
-           | "columns": ${text(columns)}, "rows": $rows}
+        s"""{"root": ${text(s"file:$folder/warehouse")}, "indexes": ${made.map(texts).mkString("[", ", ", "]")},
+           | "include": ${texts(source.moreFields)}, "columns": ${text(columns)},
+           | "statements": ${(table +: made.map(indexOf(source, _))).map(declaration).mkString("[", ", ", "]")},
+           | "rows": $rows}
            |""".stripMargin
       Files.write(file, json.getBytes(UTF_8))
     }
   }
 
-  def text(value: String): String = "\"" + value.replace("\\", "\\\\").replace("\"", "\\\"") + "\""
+  /** The statement that declares a table, as JSON. */
+  def declaration(table: String)(implicit spark: SparkSession): String =
+    text(spark.sql(s"SHOW CREATE TABLE $table AS SERDE").head().getString(0))
+
+  def text(value: String): String = "\"" + value.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ") + "\""
   def texts(values: Seq[String]): String = values.map(text).mkString("[", ", ", "]")
 
   /** Dione's own job. Returns why it failed. */

@@ -1,5 +1,6 @@
 """Index tables of Dione's in the catalog: taken over, and written."""
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, export_dione, import_dione
 from gnomon.shadow import UsageError
+from tests.golden.dione_tables import DioneTable, read_rows, read_tables
 from tests.jobs.dione.test_import import contents
 
+ITS_OWN = {table.name: table for table in read_tables() if table.name in ("avro", "parquet", "sequence", "orc_ki_ks")}
 COLUMNS = "k string, n bigint, v string"
 DAYS = ("2026-01-01", "2026-01-02")
 ROWS = 400
@@ -43,6 +46,25 @@ def test_a_written_table_is_read_by_spark_and_taken_over(
     result = import_dione(spark, f"table:{dione}", tmp_path / "again")
     assert (result.build.rows, result.left_out) == (2 * ROWS, [])
     assert contents(tmp_path / "again") == contents(tmp_path / "index")
+
+
+@pytest.mark.parametrize("table", ITS_OWN.values(), ids=ITS_OWN)
+def test_a_table_that_diones_job_declared_is_taken_over(
+    spark: SparkSession, database: str, tmp_path: Path, table: DioneTable
+) -> None:
+    with tarfile.open(table.archive) as archive:
+        archive.extractall(tmp_path, filter="data")
+    keys = table.indexes[-1]
+    index = f"{table.name}_{'_'.join(keys)}"
+    for name, statement in ((table.name, table.statements[0]), (index, table.statements[-1])):
+        declared = statement.replace(table.root, f"file:{tmp_path}").replace("dione.", f"{database}.")
+        head, properties, rest = declared.rpartition("TBLPROPERTIES")
+        spark.sql(f"{head} LOCATION '{tmp_path}/{name}' {properties}{rest}")
+        spark.sql(f"MSCK REPAIR TABLE {database}.{name}")
+    found = import_dione(spark, f"table:{database}.{index}", tmp_path / "imported", moved={table.root: str(tmp_path)})
+    assert (found.left_out, found.build.rows) == ([], len(read_rows()))
+    build(spark, f"table:{database}.{table.name}", tmp_path / "built", keys, table.include)
+    assert contents(tmp_path / "imported") == contents(tmp_path / "built")
 
 
 def test_a_table_follows_the_index(spark: SparkSession, database: str, data: str, tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class DioneTable:
-    """`root` is the folder that entries name. `columns` are Spark's DDL."""
+    """`root` is the folder that entries name. `columns` are Spark's DDL. `statements` declare the table, and then the
+    table of each index, as Dione's job has declared them."""
 
     name: str
     root: str
     columns: str
     indexes: list[list[str]]  # the keys of each
     include: list[str]
+    statements: list[str]
 
     @property
     def archive(self) -> Path:
