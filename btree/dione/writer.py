@@ -10,15 +10,18 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.base.varints import encode_signed
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import compressor
 from gnomon.btree.dione.rows import DioneRowEncoder
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.geometry import IndexFile, InnerNode, node_block
+from gnomon.btree.geometry import IndexFile, node_block
 from gnomon.btree.key_types import key_type
+from gnomon.btree.rows import SortedRows
 from gnomon.btree.schema import EntrySchema
 
 RECORD_DOC = "doc"
@@ -46,8 +49,16 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass
 class _OpenNode:
-    node: InnerNode = field(default_factory=InnerNode)
-    links: list[int] = field(default_factory=list)  # links to its finished children
+    parts: list[bytes] = field(default_factory=list)  # records; in a node above the leaves one in each part
+    records: int = 0
+
+    def add(self, records: bytes, count: int) -> None:
+        self.parts.append(records)
+        self.records += count
+
+    def add_child(self, link: int) -> None:
+        """Link the last record to a child."""
+        self.parts[-1] = self.parts[-1].removesuffix(fmt.NULL_LINK) + fmt.LINK_BRANCH + encode_signed(link)
 
 
 class DioneWriter:
@@ -78,32 +89,42 @@ class DioneWriter:
         rows = self._rows.encode(batch)
         if rows is None:
             return
-        starts, changes = rows.records.starts.tolist(), set(rows.changes.tolist())
-        for row in range(len(rows)):
-            record = bytes(rows.records.data[starts[row] : starts[row + 1] - len(fmt.NULL_LINK)])
-            self._append(record, is_new_key=row in changes)
+        starts, data, row = rows.records.starts, rows.records.data, 0
+        while row < len(rows):
+            end = row + 1
+            if len(self._open) == self._height:
+                end = self._end_of_leaf(row, rows)
+                if end == row:
+                    self._close_full()
+                    continue
+            self._open[-1].add(bytes(data[starts[row] : starts[end]]), end - row)
+            if len(self._open) < self._height:
+                self._open.append(_OpenNode())
+            row = end
 
-    def _append(self, record: bytes, is_new_key: bool) -> None:
-        while is_new_key and len(self._open) > 1 and len(self._open[-1].node.records) >= self._interval:
+    def _end_of_leaf(self, row: int, rows: SortedRows) -> int:
+        """The rows from `row` to here belong to the open leaf."""
+        if len(self._open) == 1:  # the root takes all
+            return len(rows)
+        full = row + max(0, self._interval - self._open[-1].records)
+        place = int(np.searchsorted(rows.changes, full))
+        return int(rows.changes[place]) if place < len(rows.changes) else len(rows)
+
+    def _close_full(self) -> None:
+        while len(self._open) > 1 and self._open[-1].records >= self._interval:
             self._close()
-        self._open[-1].node.add(record)
-        if len(self._open) < self._height:
-            self._open.append(_OpenNode())
 
     def _close(self) -> None:
         """Finish the lowest open node. A node without records makes no block and no link."""
         closed = self._open.pop()
-        if not closed.node.records:
+        if not closed.records:
             return
         self._levels = max(self._levels, len(self._open) + 1)
-        self._blocks.append(closed.node.encode(iter(closed.links), self._block))
+        records = b"".join(closed.parts)
+        self._blocks.append(node_block(closed.records, records, COMPRESSORS[self._codec], self._sync))
         self._total += len(self._blocks[-1])
         if self._open:
-            self._open[-1].node.parents[-1] = True
-            self._open[-1].links.append(self._total)
-
-    def _block(self, count: int, records: bytes) -> bytes:
-        return node_block(count, records, COMPRESSORS[self._codec], self._sync)
+            self._open[-1].add_child(self._total)
 
     def finish(self) -> IndexFile:
         """Close all open nodes and lay out the file. The writer cannot be used afterwards."""

@@ -4,6 +4,7 @@ completely."""
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from gnomon.btree import BTreeError, Column, EntrySchema, UnsortedKeys
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import decompress
 from gnomon.btree.dione import DioneWriter, writer
+from gnomon.btree.rows import SortedRows
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Entry, batch, dione_get, header_of, opened, url_entries
 from tests.btree.vectors import SETTINGS, open_vector, read_vector, stored_entries
 from tests.profiles import examples
@@ -22,11 +24,18 @@ SAFE = {"py_dups_safe_i1_h4": (1, 4), "py_dups_safe_i3_h3": (3, 3), "py_big_node
 
 
 def _write(
-    schema: EntrySchema, entries: list[Entry], interval: int, height: int, codec: str = "null", sync: bytes = SYNC
+    schema: EntrySchema,
+    entries: list[Entry],
+    interval: int,
+    height: int,
+    codec: str = "null",
+    sync: bytes = SYNC,
+    rows: int = 997,
 ) -> bytes:
+    """The file of these entries, written in batches of `rows` rows."""
     writer = DioneWriter(schema, interval, height, codec, sync)
-    for at in range(0, len(entries), 997):
-        writer.write(batch(schema, entries[at : at + 997]))
+    for at in range(0, len(entries), rows):
+        writer.write(batch(schema, entries[at : at + rows]))
     file = writer.finish()
     assert (file.entries, file.nodes) == (len(entries), len(file.chunks) - 1)
     return b"".join(file.chunks)
@@ -75,8 +84,12 @@ def test_where_javas_compression_differs_all_else_is_the_same(name: str, monkeyp
 def test_only_runs_of_equal_keys_are_placed_otherwise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     vector, ours = _again(name, *_settings(name))
     assert list(opened(ours).scan()) == list(opened(vector).scan())
-    as_dione = DioneWriter._append
-    monkeypatch.setattr(DioneWriter, "_append", lambda self, record, is_new_key: as_dione(self, record, True))
+    end = DioneWriter._end_of_leaf
+
+    def as_dione(self: DioneWriter, row: int, rows: SortedRows) -> int:
+        return end(self, row, SortedRows(rows.records, np.arange(len(rows))))
+
+    monkeypatch.setattr(DioneWriter, "_end_of_leaf", as_dione)
     vector, made = _again(name, *_settings(name))
     assert made[header_of(made).end :] == vector[header_of(vector).end :]
 
@@ -99,6 +112,14 @@ def test_diones_reader_finds_every_row_of_every_key(copies: list[int], interval:
         rows = [row for row, other in enumerate(keys) if other == key]
         assert [record["row"] for record in dione_get(data, (key,))] == rows
         assert [row for _, row in tree.get((key,))] == rows
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 4), st.integers(1, 30))
+def test_batches_of_any_length_make_one_file(copies: list[int], interval: int, height: int, rows: int) -> None:
+    entries: list[Entry] = [((f"{key:03d}",), ("f", row)) for key, count in enumerate(copies) for row in range(count)]
+    made = _write(URL_SCHEMA, entries, interval, height, rows=rows)
+    assert made == _write(URL_SCHEMA, entries, interval, height)
 
 
 def test_the_header_holds_diones_keys_alone() -> None:
