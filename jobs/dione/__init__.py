@@ -3,6 +3,7 @@
 - `import_index`  the import: a build whose entries come from Dione's index
 - `export_index`  an index as one of Dione's
 - `export_files`  its files
+- `export_folder` where they are written, by one export at a time
 - `dione_index`   the files and columns of an index of Dione's
 - `takeover`      its entries, with pointers translated and compared with the source
 - `engine`        the engine of such a build

@@ -14,6 +14,7 @@ from gnomon.btree.dione import DioneWriter, dione_hashes
 from gnomon.btree.reader import LookupStats
 from gnomon.btree.schema import EntrySchema
 from gnomon.jobs.dione.dione_index import SUFFIX
+from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.jobs.files import listed
 from gnomon.shadow.errors import BuildFailed
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn, entry_columns, scan_entries
@@ -44,7 +45,7 @@ class ExportedFiles:
         storage: Storage,
         view: View,
         schema: EntrySchema,
-        out: Storage,
+        out: ExportFolder,
         folders: Mapping[str, str],
         memory: int = MEMORY_BYTES,
     ) -> None:
@@ -190,7 +191,7 @@ class ExportedFiles:
         writer = DioneWriter(self._schema, interval, height)
         writer.write(held)
         folder = self._folders[self._partition_of(number)]
-        self._out.put_new(f"{folder}/part-{number:05d}-{name}.c000{SUFFIX}", writer.finish().chunks)
+        self._out.put(f"{folder}/part-{number:05d}-{name}.c000{SUFFIX}", writer.finish().chunks)
 
 
 def _is_filled(hashes: Offsets, buckets: int) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnomon.btree import BTreeError
@@ -10,18 +10,17 @@ from gnomon.btree.dione import check_hashed
 from gnomon.btree.schema import Column, EntrySchema
 from gnomon.jobs.dione.dione_index import DATA_TABLE, KEYS, MORE_FIELDS, SEPARATOR
 from gnomon.jobs.dione.export_files import ExportedFiles, hadoop_location
+from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.maintenance import MEMORY_BYTES
 from gnomon.shadow.metadata import IndexSpec, View, check_apart, open_view, source_of
-from gnomon.shadow.storage import Place, Storage, join, storage_at
+from gnomon.shadow.storage import Place, Storage, storage_at
 from gnomon.shadow.tables import partition_folders, partition_values
 from gnomon.sources import POINTER_COLUMNS
 
 FORMATS = ("parquet", "orc", "avro", "sequence")
 POINTER_TYPES = ("string", "bigint", "int", "int")
 SCHEMA_PATH = ".btree.avsc"  # the columns of the files, for Hive
-RECORD_PATH = "_gnomon-export.json"  # which files each partition was exported with; engines skip it
-NEXT_PATH = "_gnomon-export.next.json"  # the record while it replaces the one before
 RECORD_DOC = "doc"
 
 
@@ -43,11 +42,11 @@ def export_dione(
     index: Place, folder: Place, table: str = "NAME", data_table: str = "", memory: int = MEMORY_BYTES
 ) -> Exported:
     """Write the newest snapshot of an index to a folder as an index of Dione's. A later export to the same folder
-    writes the partitions whose files have changed. `table` is the name of the index table and `data_table` that of the
+    writes the partitions whose source files or own files have changed. `table` is the name of the index table and `data_table` that of the
     data in the `statement`; an index of a table of the catalog names its own data.
 
     UsageError for an index that Dione cannot hold; StalePointer where a Parquet file has changed since it was indexed;
-    other errors as in a scan of the index. While a partition is written, Dione's readers may miss its keys."""
+    ConcurrentCommit where another export to this folder began meanwhile; other errors as in a scan of the index. While a partition is written, Dione's readers may miss its keys."""
     storage, out = storage_at(index), storage_at(folder)
     view = open_view(storage)
     schema = _checked(view)
@@ -57,16 +56,15 @@ def export_dione(
         raise UsageError("Dione finds the data by its table's name; name it (--data-table)", view.spec.source_name)
     digests = _digests(view)
     folders = {partition: _folder(partition) for partition in digests}
-    before = _record(out)
     now = {folders[partition]: digest for partition, digest in digests.items()}
-    changed = {partition: name for partition, name in folders.items() if before.get(name) != now[name]}
-    removed = sorted(before.keys() - now.keys())
-    _write_record(out, {name: digest for name, digest in before.items() if now.get(name) == digest})
-    for name in (*removed, *changed.values()):
-        out.delete_folder(name)
-    files = ExportedFiles(storage, view, schema, out, changed, memory).write() if changed else 0
-    _put(out, SCHEMA_PATH, json.dumps(schema.to_avro(RECORD_DOC, null_first=False), indent=2))
-    _write_record(out, now)
+    export = ExportFolder(out)
+    unchanged = export.unchanged(now)
+    changed = {partition: name for partition, name in folders.items() if name not in unchanged}
+    removed = sorted(export.partitions.keys() - now.keys())
+    export.begin(unchanged, [*removed, *changed.values()])
+    files = ExportedFiles(storage, view, schema, export, changed, memory).write() if changed else 0
+    export.put_schema(SCHEMA_PATH, json.dumps(schema.to_avro(RECORD_DOC, null_first=False), indent=2))
+    export.end(now, unchanged)
     statement = _statement(view.spec, schema, out, table, data)
     return Exported(view.snapshot.rows, len(now), files, list(changed.values()), removed, statement)
 
@@ -109,9 +107,6 @@ def _folder(partition: str) -> str:
     return plain
 
 
-# -- what was exported before ------------------------------------------------------------------------------------------
-
-
 def _digests(view: View) -> dict[str, str]:
     """For each partition with rows, a text that changes with its files."""
     files: dict[str, list[list[object]]] = {}
@@ -122,42 +117,6 @@ def _digests(view: View) -> dict[str, str]:
         partition: hashlib.blake2b(json.dumps(sorted(some)).encode(), digest_size=16).hexdigest()
         for partition, some in sorted(files.items())
     }
-
-
-def _record(out: Storage) -> dict[str, str]:
-    """The digest of each partition of the last export, by its folder. UsageError where files are there and no
-    record, and for a record that names other folders than those of partitions: the next export removes them."""
-    for path in (RECORD_PATH, NEXT_PATH):
-        try:
-            found = json.loads(out.read(path))
-        except FileNotFoundError:
-            continue
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not all(map(_is_partition, found)):
-            raise UsageError("not the record of an export; remove the folder and export again", join(out.root, path))
-        return found
-    stranger = next(iter(out.list(hidden=True)), None)
-    if stranger is not None:
-        raise UsageError(f"there are files ({stranger.path}) and no export; name another folder", out.root)
-    return {}
-
-
-def _is_partition(folder: str) -> bool:
-    """Whether all parts of a path are a column and its value, as `dt=2026-01-01`."""
-    return all(part.find("=") > 0 for part in folder.split("/"))
-
-
-def _write_record(out: Storage, digests: Mapping[str, str]) -> None:
-    text = json.dumps(digests, indent=1)
-    _put(out, NEXT_PATH, text)  # so that a record is there at each moment
-    _put(out, RECORD_PATH, text)
-    out.delete(NEXT_PATH)
-
-
-def _put(out: Storage, path: str, text: str) -> None:
-    out.delete(path)
-    out.put_new(path, [text.encode()])
 
 
 def _statement(spec: IndexSpec, schema: EntrySchema, out: Storage, table: str, data_table: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,10 @@ import pytest
 from gnomon.btree import BTreeReader
 from gnomon.btree.dione import dione_hashes
 from gnomon.jobs.build import build
-from gnomon.jobs.dione import export_dione, export_files, import_dione
+from gnomon.jobs.dione import export_dione, export_files, export_folder, import_dione
 from gnomon.shadow import UsageError
-from gnomon.shadow.errors import StalePointer
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.errors import ConcurrentCommit, StalePointer
+from gnomon.shadow.storage import LocalStorage, storage_at
 from tests.jobs.dione.test_import import DAYS, FORMATS, ROWS, contents, file_of, write_source
 
 HASHES = [  # by Dione's classes: the columns of a key, and its buckets of 2, 3, 10 and 200
@@ -182,23 +183,111 @@ def test_what_dione_cannot_hold_is_refused(tmp_path: Path, case: str) -> None:
         export_dione(tmp_path / "index", tmp_path / "dione", data_table="" if case == "no table" else "db.data")
 
 
-def test_a_record_is_there_whenever_an_export_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_folder, "KEPT", 3)
     build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
-    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
-    record = tmp_path / "dione" / "_gnomon-export.json"
-    record.rename(record.with_name("_gnomon-export.next.json"))  # as a kill between the two leaves it
-    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == []
-    assert [path.name for path in (tmp_path / "dione").glob("_*")] == [record.name]
+    for _ in range(3):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    names = sorted(path.name for path in (tmp_path / "dione").glob("_*"))
+    assert names == [f"_gnomon-export.{number}.json" for number in (4, 5, 6)]
+
+
+@pytest.mark.parametrize("step", ["put_new", "delete_empty", "list", "open"])
+def test_of_two_exports_at_once_one_fails_and_the_other_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The second runs before the n-th call of a step of the first, for each n."""
+    index = tmp_path / "index"
+    build(None, write_source(tmp_path / "source", "parquet"), index, ["key"])
+    export_dione(index, tmp_path / "before", data_table="db.data")
+    for day in DAYS:  # which both exports replace
+        (tmp_path / "before" / day / "part-9.btree.avro").write_bytes(b"")
+    ran = 0
+    for number in range(100):
+        dione = shutil.copytree(tmp_path / "before", tmp_path / f"dione {number}")
+        with monkeypatch.context() as patched:
+            second = SecondExport(patched, step, number, index, dione)
+            errors = second.outcomes()
+        if not second.has_run:
+            break
+        ran += 1
+        assert len(errors) <= 1
+        assert all("another export to this folder has begun" in error for error in errors)
+        import_dione(None, dione, tmp_path / f"again {number}", tmp_path / "source")
+        assert contents(tmp_path / f"again {number}") == contents(index)
+        assert export_dione(index, dione, data_table="db.data").written == []
+    assert not second.has_run
+    assert ran >= 2
+
+
+class SecondExport:
+    """Runs an export before a call of another one."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, step: str, number: int, index: Path, dione: Path) -> None:
+        self._run = lambda: export_dione(index, dione, data_table="db.data")
+        self._left = number
+        self._errors: list[str] = []
+        self.has_run = False
+        original = getattr(LocalStorage, step)
+
+        def overtaken(storage: LocalStorage, *args: Any, **named: Any) -> Any:
+            if storage.root == str(dione) and not self.has_run:
+                self._left -= 1
+                if self._left < 0:
+                    self.has_run = True
+                    self._try()
+            return original(storage, *args, **named)
+
+        patched.setattr(LocalStorage, step, overtaken)
+
+    def outcomes(self) -> list[str]:
+        """The errors of both."""
+        self._try()
+        return self._errors
+
+    def _try(self) -> None:
+        try:
+            self._run()
+        except ConcurrentCommit as error:
+            self._errors.append(str(error))
+
+
+def test_a_partition_with_other_files_is_written_again(tmp_path: Path) -> None:
+    build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
+    dione = tmp_path / "dione"
+    export_dione(tmp_path / "index", dione, data_table="db.data")
+    [path] = (dione / DAYS[0]).iterdir()
+    shutil.copy(path, path.with_name("part-00001.btree.avro"))  # an append of Dione's own job
+    assert export_dione(tmp_path / "index", dione, data_table="db.data").written == [DAYS[0]]
+    [path] = (dione / DAYS[1]).iterdir()
+    path.unlink()
+    assert export_dione(tmp_path / "index", dione, data_table="db.data").written == [DAYS[1]]
+    assert [len(names) for names in names_by_folder(dione).values()] == [1, 1]
+    (dione / "dt=2026-01-03").mkdir()
+    shutil.copy(next((dione / DAYS[0]).iterdir()), dione / "dt=2026-01-03")
+    with pytest.raises(UsageError, match="no export has written these files") as caught:
+        export_dione(tmp_path / "index", dione, data_table="db.data")
+    assert str(dione / "dt=2026-01-03") in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"": "a"}', '{"../source": "a"}', '{"dt=1/..": "a"}', '{"/tmp/x=1": "a"}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"": ["a", []]}',
+        '{"../source": ["a", []]}',
+        '{"dt=1/..": ["a", []]}',
+        '{"/tmp/x=1": ["a", []]}',
+        '{"dt=1": "a"}',
+        '{"dt=1": ["a", "b"]}',
+    ],
 )
 def test_a_record_that_names_other_folders_removes_nothing(tmp_path: Path, text: str) -> None:
     source = write_source(tmp_path / "source", "parquet")
     build(None, source, tmp_path / "index", ["key"])
     (tmp_path / "dione").mkdir()
-    (tmp_path / "dione" / "_gnomon-export.json").write_text(text)
+    (tmp_path / "dione" / "_gnomon-export.1.json").write_text(f'{{"partitions": {text}}}')
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(UsageError, match="not the record of an export"):
         export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")

@@ -1,0 +1,158 @@
+"""The folder of an export: the files of each partition, and which export may write there.
+
+A record is a file with a number: `_gnomon-export.1.json`. An export writes one when it begins, in which the partitions
+that it changes have no files, and one when it has ended. Each has the next number. A storage gives a name to one writer
+only, so of two exports at once one finds that its record is not the newest. It removes its files and fails. Both remove
+files by name, and never those of the other.
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, NoReturn
+
+from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, UsageError
+from gnomon.shadow.storage import Storage, join
+
+PREFIX, SUFFIX = "_gnomon-export.", ".json"  # engines skip names that begin with an underscore
+KEPT = 20  # records: the name of a removed one is free again, for an export that began before it
+
+
+class Partition(NamedTuple):
+    """The files of a partition, by name. `digest` changes with its source files; "" is that of no files."""
+
+    digest: str
+    files: list[str]
+
+
+class ExportFolder:
+    """An export to a folder. Call `unchanged`, `begin`, `put` for each file, and `end`.
+
+    UsageError where there are files, and no record of an export. ConcurrentCommit where another export has begun since:
+    it replaces what this one wrote."""
+
+    def __init__(self, out: Storage) -> None:
+        self._out = out
+        self._export = str(uuid.uuid4())
+        self._written: list[str] = []  # paths
+        records = self._records()
+        self._number, self._before = max(records, default=0), records
+        self.partitions = self._read() if records else {}  # of the newest record, by folder
+        self._there: dict[str, set[str]] = {}  # names of files by folder
+        for info in out.list():
+            folder, _, name = info.path.rpartition("/")
+            self._there.setdefault(folder, set()).add(name)
+
+    @property
+    def root(self) -> str:
+        return self._out.root
+
+    def unchanged(self, digests: Mapping[str, str]) -> dict[str, Partition]:
+        """The partitions with these digests whose files are all there. UsageError for files in a folder that is no
+        partition of either."""
+        for folder in self._there:
+            if folder and folder not in self.partitions and folder not in digests:
+                raise UsageError("no export has written these files; remove them", join(self.root, folder))
+        return {
+            folder: partition
+            for folder, partition in self.partitions.items()
+            if digests.get(folder) == partition.digest and self._there.get(folder) == set(partition.files)
+        }
+
+    def begin(self, unchanged: Mapping[str, Partition], others: Iterable[str]) -> None:
+        """Remove the files of the partitions `others`, which change."""
+        changed = {folder: Partition("", []) for folder in others}
+        self._put_record({**unchanged, **changed})
+        for folder in changed:
+            for name in self._there.get(folder, ()):
+                self._out.delete(f"{folder}/{name}")
+            self._out.delete_empty(folder)
+
+    def put(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file of a partition."""
+        self._check()
+        self._out.put_new(path, chunks)
+        self._written.append(path)
+        self._check()
+
+    def put_schema(self, path: str, text: str) -> None:
+        """Write a file that may be there."""
+        data = text.encode()
+        try:
+            if self._out.read(path) == data:
+                return
+        except FileNotFoundError:
+            pass
+        self._check()
+        self._out.delete(path)
+        self._out.put_new(path, [data])
+
+    def end(self, digests: Mapping[str, str], unchanged: Mapping[str, Partition]) -> None:
+        """Record the files of all partitions."""
+        now = {folder: Partition(digest, []) for folder, digest in digests.items()}
+        for path in self._written:
+            folder, _, name = path.rpartition("/")
+            now[folder].files.append(name)
+        self._put_record({**now, **unchanged})
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def _records(self) -> list[int]:
+        """The numbers of the records. UsageError where there are other files alone."""
+        numbers, other = [], ""
+        for info in self._out.list(hidden=True):
+            number = info.path.removeprefix(PREFIX).removesuffix(SUFFIX)
+            if info.path == _path(number) and number.isdecimal():
+                numbers.append(int(number))
+            other = info.path
+        if other and not numbers:
+            raise UsageError(f"there are files ({other}) and no export; name another folder", self.root)
+        return numbers
+
+    def _read(self) -> dict[str, Partition]:
+        """The newest record. UsageError for other bytes, and for a record that names other folders than those of
+        partitions: the next export removes their files."""
+        path = _path(self._number)
+        try:
+            data = self._out.read(path)
+        except FileNotFoundError:
+            self._give_up()
+        try:
+            found = {folder: Partition(*one) for folder, one in json.loads(data)["partitions"].items()}
+            if all(_is_partition(folder) and isinstance(one.files, list) for folder, one in found.items()):
+                return found
+        except (ValueError, TypeError, KeyError, AttributeError):
+            pass
+        raise UsageError("not the record of an export; remove the folder and export again", join(self.root, path))
+
+    def _put_record(self, partitions: Mapping[str, Partition]) -> None:
+        text = json.dumps({"export": self._export, "partitions": partitions}, indent=1)
+        try:
+            self._out.put_new(_path(self._number + 1), [text.encode()])
+        except AlreadyExists:
+            self._give_up()
+        self._number += 1
+        for number in self._before:
+            if number <= self._number - KEPT:
+                self._out.delete(_path(number))
+
+    def _check(self) -> None:
+        try:
+            self._out.open(_path(self._number + 1)).close()
+        except FileNotFoundError:
+            return
+        self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        for path in self._written:
+            self._out.delete(path)
+        raise ConcurrentCommit("another export to this folder has begun; run this one again after it", self.root)
+
+
+def _path(number: int | str) -> str:
+    return f"{PREFIX}{number}{SUFFIX}"
+
+
+def _is_partition(folder: str) -> bool:
+    """Whether all parts of a path are a column and its value, as `dt=2026-01-01`."""
+    return all(part.find("=") > 0 for part in folder.split("/"))
