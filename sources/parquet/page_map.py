@@ -94,7 +94,8 @@ def _read(reader: RangeReader, windows: Sequence[Range]) -> list[bytes]:
 
 
 def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
-    """The page map in an OffsetIndex; None where the index contradicts itself or its chunk."""
+    """The page map in an OffsetIndex; None where the index contradicts itself or its chunk. The pages of a chunk follow
+    each other without gaps up to its end. Old versions of parquet-go wrote their lengths without the page headers."""
     chunk = place.chunk
     try:
         table = np.array(_locations(Decoder(data)), dtype=np.int64).reshape(-1, 3)
@@ -109,8 +110,8 @@ def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
         or starts[-1] > place.rows
         or offsets[0] < chunk.start
         or (lengths <= 0).any()
-        or (offsets[1:] < ends[:-1]).any()
-        or ends[-1] > chunk.start + chunk.compressed
+        or (offsets[1:] != ends[:-1]).any()
+        or ends[-1] != chunk.start + chunk.compressed
     ):
         return None
     before = int(offsets[0]) - chunk.start

@@ -102,16 +102,18 @@ def test_a_header_longer_than_the_first_look_is_looked_at_again(statistics: int)
     assert found.first_rows[-1] == 300
 
 
-LOCATIONS = [(4, 10, 0), (14, 10, 50), (24, 10, 100)]
+LOCATIONS = [(4, 10, 0), (14, 10, 50), (24, 80, 100)]
 BAD_LOCATIONS = {
     "none": [],
-    "first row is not 0": [(4, 10, 1)],
-    "rows fall": [(4, 10, 0), (14, 10, 50), (24, 10, 49)],
-    "rows beyond the row group": [(4, 10, 0), (14, 10, 129)],
-    "pages overlap": [(4, 11, 0), (14, 10, 50)],
-    "page of no bytes": [(4, 0, 0)],
-    "before the chunk": [(3, 10, 0)],
-    "beyond the chunk": [(4, 10, 0), (94, 11, 50)],
+    "first row is not 0": [(4, 100, 1)],
+    "rows fall": [(4, 10, 0), (14, 10, 50), (24, 80, 49)],
+    "rows beyond the row group": [(4, 10, 0), (14, 90, 129)],
+    "pages overlap": [(4, 11, 0), (14, 90, 50)],
+    "lengths without page headers": [(4, 8, 0), (14, 8, 50), (24, 78, 100)],
+    "bytes after the last page": [(4, 10, 0), (14, 80, 50)],
+    "page of no bytes": [(4, 0, 0), (4, 100, 50)],
+    "before the chunk": [(3, 101, 0)],
+    "beyond the chunk": [(4, 90, 0), (94, 11, 50)],
     "beyond 64 bits": [(4, 10, 0), (1 << 68, 10, 50)],
 }
 PLACE = ChunkPlace("lake/a", "c", 0, 128, Chunk(1, 0, 128, 100, 100, 4, 0, 0, 0, None))
@@ -126,7 +128,7 @@ def offset_index(locations: list[tuple[int, int, int]]) -> bytes:
 
 
 def test_rows_fall_on_the_page_that_holds_them_and_never_on_an_empty_one() -> None:
-    found = from_offset_index(offset_index([*LOCATIONS, (34, 10, 100)]), PLACE)
+    found = from_offset_index(offset_index([*LOCATIONS[:2], (24, 10, 100), (34, 70, 100)]), PLACE)
     assert found is not None
     assert found.pages_of(np.array([0, 49, 50, 99, 100, 127])).tolist() == [0, 0, 1, 1, 3, 3]
     assert found.dictionary is None
