@@ -2,7 +2,7 @@
 
 - `format`        every constant and byte rule of the file
 - `schema`        the Avro record schema of an entry
-- `source_types`  types of sources that Spark does not accept as keys, and the type that stores each
+- `source_types`  source types that Spark does not accept as keys, and the key type that stores each
 - `key_types`     one `KeyType` for each: casts, Arrow, Avro and JSON forms, hash and order
 - `keys`          the order of keys, and key columns as Arrow
 - `key_arrays`    Arrow columns of keys in stored form
@@ -16,10 +16,10 @@
 - `rows`          sorted batches to records, with the checks that every writer makes
 - `codecs`        block compression, and the checksum of a block
 - `writer`        sorted Arrow batches to one index file
-- `dione`         what only Dione's files need: their order, look-ups, scans, writer and hash
+- `dione`         index files of Dione: key order, look-ups, scans, writer and hash
 - `node`          one block, searched by bisection
 - `blocks`        an open file as blocks
-- `traversal`     from a node along its links to its children
+- `traversal`     visits nodes from parent to child, along the links
 - `columns`       the records of many nodes to Arrow columns at once
 - `block_batch`   blocks decompressed and decoded together
 - `scan`          a whole file as Arrow batches, with all checks

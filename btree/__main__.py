@@ -25,7 +25,7 @@ SHOWN_TEXT = 80  # characters of a requested key in a message
 
 
 class LocalFile:
-    """A local file as an open reader."""
+    """A local file, open for reads of ranges."""
 
     is_remote = False
 
@@ -53,7 +53,7 @@ class WrongUsage(BTreeError):
 
 
 def _visible(text: object) -> str:
-    """A text from outside as one line for a terminal: control characters are shown as escapes."""
+    """Untrusted text as one line for a terminal, with control characters as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 

@@ -23,8 +23,9 @@ CHUNK_BYTES = 32 * 1024 * 1024  # approximate memory that is decoded together; t
 
 
 class Found(NamedTuple):
-    """Found entries, in file order, which is key order. For each its key, as an index in the key batch, and its
-    columns; also the number of leaves in the file, and of leaves read."""
+    """Found entries in file order, which is key order. `keys` has the key of each entry, as an index in the key batch;
+    `columns` has the columns of the entries. `leaves` is the number of leaves in the file, `leaves_read` the number of
+    leaves read."""
 
     keys: Ints
     columns: list[pa.Array]
@@ -42,8 +43,8 @@ class _Leaves(NamedTuple):
 
 
 class _Hits(NamedTuple):
-    """Found keys; their positions in the file (fence i is at 2 i, the leaf after it at 2 i + 1); columns of the
-    entries."""
+    """Found keys, as indexes in the key batch. `at` has their positions in the file (fence i is at 2 i, the leaf after
+    it at 2 i + 1), `columns` the columns of their entries."""
 
     keys: Ints
     at: Ints
@@ -51,7 +52,8 @@ class _Hits(NamedTuple):
 
 
 class Batch:
-    """One look-up of many keys, for these columns of their entries. Without columns, it only finds which keys exist."""
+    """One look-up of many keys, which returns the given columns of their entries. Without columns, it only finds which
+    keys exist."""
 
     def __init__(
         self,
@@ -71,8 +73,8 @@ class Batch:
         self._last: list[pa.Array] = []  # the last checked key
 
     def pieces(self) -> Iterator[Found]:
-        """The entries of the keys, in file order, a piece for thousands of leaves. DamagedIndexFile, Irregular
-        among them."""
+        """Yield the entries of the keys in file order; one piece covers thousands of leaves. Raises DamagedIndexFile,
+        or its subclass Irregular."""
         before, upto = places(self._inner_levels.keys, self._sorted_keys.columns)
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
@@ -97,10 +99,10 @@ class Batch:
     def _leaves(self, before: Ints, upto: Ints) -> _Leaves:
         """The leaves that may hold a key.
 
-        A leaf holds keys from the fence before it to the fence after it. The first fence may begin a run of equal keys;
-        the last one may end a run if runs may be split. A key that equals a fence exists, so without columns its leaves
-        are not needed."""
-        after_fence = self._inner_levels.below + 1  # in arrays whose first item is for no fence
+        A leaf holds keys from the fence before it to the fence after it. The fence before may begin a run of equal keys
+        that continues in the leaf. If runs may be split, the fence after may end such a run. A key that equals a fence
+        exists, so without columns its leaves are not needed."""
+        after_fence = self._inner_levels.below + 1  # index in arrays whose item 0 is for the leaf before all fences
         until = before if self._file.has_whole_runs or not self._columns else upto
         begins = np.concatenate([[0], before if self._columns else upto])[after_fence]
         ends = np.concatenate([until, [len(self._sorted_keys)]])[after_fence]
@@ -131,7 +133,8 @@ class Batch:
                 yield i, offsets[i], count, records
 
     def _match(self, leaves: _Leaves, blocks: BlockBatch, last: int) -> _Hits:
-        """The hits in these leaves. `last`: the leaf before them."""
+        """The hits in these leaves. `last` is the number of the last leaf of the chunk before, -1 for the first
+        chunk."""
         columns, first, _ = decode(self._file, blocks, {*self._columns, *self._key_names})
         counts = np.array(blocks.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -171,13 +174,14 @@ class Batch:
             raise self._file.damaged("a node holds keys outside of its parent's interval", offset)
 
     def _is_after(self, fences: Ints, keys: Sequence[pa.Array], rows: Ints) -> Bools:
-        """Whether rows are not less than fences."""
+        """For each row, whether its key is at least the key of its fence."""
         equal, greater = compare(_rows(self._inner_levels.keys, fences), _rows(keys, rows))
         after: Bools = equal | greater
         return after
 
     def _is_before(self, keys: Sequence[pa.Array], rows: Ints, fences: Ints) -> Bools:
-        """Whether rows are less than fences, or equal, where runs of equal keys may be split."""
+        """For each row, whether its key is less than the key of its fence. If runs of equal keys may be split, an equal
+        key counts, too."""
         equal, greater = compare(_rows(keys, rows), _rows(self._inner_levels.keys, fences))
         before: Bools = greater if self._file.has_whole_runs else greater | equal
         return before

@@ -74,8 +74,8 @@ class Decoded(NamedTuple):
 
 
 def decode(file: BlockFile, blocks: BlockBatch, columns: Collection[str] | None = None) -> Decoded:
-    """The records of these blocks, in the order of decoding; with these columns, by default all. Irregular where a
-    supposed leaf has links, DamagedIndexFile where a part contradicts its node."""
+    """Decode the given columns (by default all) of the records of these blocks. The records have the order of decoding.
+    Irregular where a block that was added as a leaf has links; DamagedIndexFile where a block is damaged."""
     part, counts, records = _cut(file, blocks)
     begins = np.searchsorted(part, np.arange(len(blocks.counts)))  # the first piece of each part
     is_cut = np.diff(begins, append=len(part))[part] > 1
@@ -130,7 +130,8 @@ def _cut(file: BlockFile, blocks: BlockBatch) -> tuple[Ints, Ints, list[bytes]]:
 
 
 def _long_parts(counts: Ints) -> Ints:
-    """The blocks to decode one by one: the longest ones, since all others end long before them."""
+    """The blocks to decode one by one: those much longer than the others. Joint decoding takes one step for each record
+    of the longest block."""
     falling = np.argsort(-counts, kind="stable")
     steps = np.append(counts[falling], 0)  # steps that remain if the n longest blocks are left out
     alone = np.concatenate([[0], np.cumsum(counts[falling])])

@@ -1,5 +1,5 @@
-"""An open index file as blocks: its header, its length, and the node at an offset. The shape of the tree is not known
-here."""
+"""An open index file as blocks: its header, its length, and the node at an offset. This module does not know the shape
+of the tree."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -110,7 +110,7 @@ class BlockFile:
         if checksum not in (None, CHECKSUMS.get(self.codec)):
             self._refuse_header(f"unknown checksum {checksum[:80]!r} of codec {self.codec}")
         self._checked = checksum is not None
-        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a file of Dione's
+        self.entries = self._number(header, fmt.ENTRIES_KEY)  # None in a Dione file
         self.upper_bytes = self._number(header, fmt.UPPER_BYTES_KEY) or 0
         self.has_whole_runs = self._number(header, fmt.SPLIT_RUNS_KEY) == 0  # no node ends between two equal keys
         self._guess = min(self._number(header, fmt.NODE_BYTES_KEY) or NODE_READ_BYTES, LONGEST_GUESS_BYTES)
@@ -124,7 +124,7 @@ class BlockFile:
 
     @property
     def is_ours(self) -> bool:
-        """Whether our writer made the file. If not, it is Dione's."""
+        """Whether Gnomon's writer made the file. If not, it is a Dione file, made by Dione or by `DioneWriter`."""
         return self.entries is not None
 
     @property
@@ -152,13 +152,13 @@ class BlockFile:
         expected: object = None,
         found: object = None,
     ) -> DamagedIndexFile:
-        """An error about this file, to be raised."""
+        """The error for damage in this file. The caller raises it."""
         return DamagedIndexFile(
             what, self.path, offset, column=column, expected=expected, found=found, action=self._action
         )
 
     def irregular(self, what: str, offset: int) -> Irregular:
-        """An error about the shape of this file's tree, to be raised."""
+        """The error for an irregular tree in this file. The caller raises it."""
         return Irregular(what, self.path, offset, action=self._action)
 
     def _refuse_header(self, what: str) -> NoReturn:
@@ -192,8 +192,8 @@ class BlockFile:
         return schema
 
     def _load_upper(self, head: bytes, stats: LookupStats) -> memoryview:
-        """The upper levels. If the file has none, or does not state their length: the bytes that came with the
-        header."""
+        """The bytes after the header that stay in memory: the upper levels. If the file was read whole, has no upper
+        levels or very long ones, or does not state their length, these are the bytes that were read with the header."""
         have = head[self.start :]
         if not 0 < self.upper_bytes <= UPPER_READ_BYTES:
             return memoryview(have)
@@ -237,7 +237,7 @@ class BlockFile:
 
     def block(self, offset: int, stats: LookupStats, length: int | None = None, most: int | None = None) -> Block:
         """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are cached decoded. TooMany
-        where it has more than `most` records, which are not decoded then."""
+        where the block has more than `most` records; they are then not decoded."""
         kept = self._kept.get(offset)
         if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
             kept = self._leaves.get(offset)
@@ -259,8 +259,8 @@ class BlockFile:
         return block
 
     def is_leaf(self, offset: int) -> bool:
-        """Whether the header shows that the block at `offset` is a leaf. It is, after the levels above the leaves, in a
-        file that states their length."""
+        """Whether the header proves that the block at `offset` is a leaf: the header states the length of the upper
+        levels, and the block lies after them."""
         return fmt.UPPER_BYTES_KEY in self.metadata and offset >= self.start + self.upper_bytes
 
     def _bytes_of(self, offset: int, length: int | None, stats: LookupStats) -> tuple[bytes, fmt.BlockFrame]:
@@ -301,7 +301,7 @@ class BlockFile:
         return min(end + max(self._guess, fmt.BLOCK_HEAD_BYTES), self.size) - begin
 
     def _unpack(self, offset: int, frame: fmt.BlockFrame, data: bytes | memoryview) -> bytes:
-        """The records of a block, whose bytes are checked."""
+        """Check and decompress a block. Returns its records, not decoded."""
         if data[-fmt.SYNC_BYTES :] != self._sync:
             raise self.damaged("no sync marker after the block", frame.end - fmt.SYNC_BYTES)
         payload = bytes(data[frame.payload - offset : -fmt.SYNC_BYTES])

@@ -63,7 +63,7 @@ def false_positive_rate(keys: int, blocks: int) -> float:
 
 
 def blocks_for(keys: int, rate: float) -> int:
-    """The least number of blocks at which this number of keys has at most this rate."""
+    """The least number of blocks with which a filter of `keys` keys has at most this rate of false positives."""
     low, high = 1, 1
     while high < MOST_BLOCKS and false_positive_rate(keys, high) > rate:
         low, high = high, 2 * high
@@ -97,7 +97,7 @@ def _low(hashes: Hashes) -> npt.NDArray[np.uint32]:
 
 
 def _bit(low: npt.NDArray[np.uint32], salt: int) -> npt.NDArray[np.uint32]:
-    """The bit of each key in the word of a salt."""
+    """The position of each key's bit in the word that belongs to a salt."""
     return low * np.uint32(salt) >> np.uint32(27)
 
 
@@ -166,12 +166,12 @@ class _Head(NamedTuple):
 
 
 def _pages_in(size: int) -> int:
-    """The pages of a file of `size` bytes, by their number."""
+    """The number of pages in a filter file of `size` bytes."""
     return max(0, -(-(size - HEAD.size - CRC.size) // (PAGE_BYTES + CRC.size)))
 
 
 def _decode_head(data: bytes, size: int, path: str, crc32: int | None) -> _Head:
-    """The head of a file of `size` bytes. `data` has the first ones."""
+    """The head of a file of `size` bytes. `data` has the first bytes of the file."""
     pages = _pages_in(size)
     crcs = HEAD.size + CRC.size * pages
     if len(data) < crcs + CRC.size or data[: len(MAGIC)] != MAGIC:
@@ -194,8 +194,9 @@ class BloomFilterReader:
     """An open filter file, which threads may share: a check changes only the cache.
 
     A small file is read whole when it is opened. A larger one is read by pages, and whole once the pages read cost as
-    much as the whole file; then it is cached, if `keep` is true. `crc32` is the file's, where the caller knows it.
-    DamagedIndexFile, with path and offset, for any byte read that differs from the written one."""
+    much as the whole file; if `keep` is true, it then stays in memory. `crc32` is the CRC of the head, if the caller
+    knows it. DamagedIndexFile, with path and offset, where a byte that is read differs from the byte that was
+    written."""
 
     def __init__(
         self, reader: RangeReader, crc32: int | None = None, keep: bool = True, stats: LookupStats | None = None

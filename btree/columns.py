@@ -70,7 +70,7 @@ class VectorColumns:
         if key_type(field.column.type).decimal:
             numbers = _decimals(np.frombuffer(self._bytes, np.uint8), output.values[order], output.lengths[order])
             return _decimal_array(numbers, nulls, field.column.type)
-        # The bytes between two texts count as a text, too, which is not taken: one gather in Arrow.
+        # The gaps between the texts count as texts, too, so that the bytes need no copy; `take` skips the gaps.
         offsets = np.empty(2 * len(output.values) + 1, np.int32)
         offsets[0:-1:2] = output.values
         offsets[1::2] = output.values + output.lengths

@@ -29,11 +29,11 @@ class DamagedIndexFile(BTreeError):
 
 
 class Irregular(DamagedIndexFile):
-    """The tree at `offset` has a shape that our writer does not make. A file of Dione's is read node by node then."""
+    """The tree at `offset` has a shape that Gnomon's writer does not make. A Dione file is then read node by node."""
 
 
 class TooMany(Exception):
-    """There are more entries than the caller holds at once, in the node at `offset` or before it."""
+    """A look-up reached more entries than the caller allows, in the node at `offset` or before it."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset

@@ -22,7 +22,8 @@ from gnomon.btree.traversal import Traversal
 @dataclass(frozen=True)
 class InnerLevels:
     """`entries` are the records above the leaves in key order, `keys` their keys in comparable form. `leaves` are the
-    offsets of the leaves, in order; `below` is the fence before each, -1 where there is none."""
+    offsets of the leaves, in order; `below` has the index of the fence before each leaf, -1 for the leaf before all
+    fences."""
 
     entries: pa.RecordBatch
     keys: list[pa.Array]

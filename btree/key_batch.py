@@ -29,7 +29,7 @@ class SortedKeys:
     def __init__(
         self, given: Sequence[pa.Array], types: Sequence[str], rows: Ints, columns: Sequence[pa.Array]
     ) -> None:
-        """`rows` are the rows of `given`, columns of these key types, with the keys."""
+        """`given` are key columns of these types; `rows` are their rows with the keys."""
         self._given, self._types, self._rows = given, types, rows
         self.columns = columns
 
@@ -48,7 +48,7 @@ class SortedKeys:
         return list(zip(*values, strict=True))
 
     def some(self, which: Ints) -> "SortedKeys":
-        """Some of the keys, ascending."""
+        """The keys at these ascending indexes."""
         if len(which) == len(self):
             return self
         columns = [column.take(pa.array(which)) for column in self.columns]
@@ -77,14 +77,14 @@ class KeyBatch:
         self.keys = SortedKeys(given, types, order[is_new], columns)
 
     def by_row(self, values: Bools) -> Bools:
-        """The value of each row's key, from the values of the keys."""
+        """For each row, the value of its key. `values` has a value for each key."""
         out = np.empty(len(self._order), bool)
         out[self._order] = np.repeat(values, np.diff(self._firsts))
         return out
 
     def spread(self, found: Ints, most: int | None = None) -> Iterator[tuple[Ints, Ints]]:
-        """Hits of the rows, from hits of the keys: each hit, in order, once for each row with its key, as (row, index
-        of the hit); about `most` at a time, by default all. `found` is the key of each hit."""
+        """Yield the hits of the rows as (row, index of the hit), in the order of the hits. `found` has the key of each
+        hit; a hit comes once for each row with this key. Each step yields about `most` pairs, by default all."""
         counts = (self._firsts[found + 1] - self._firsts[found]).astype(np.int64)
         ends = np.cumsum(counts)
         begin = 0
@@ -112,8 +112,8 @@ def _sorted(columns: Sequence[pa.Array]) -> Ints:
 
 
 def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """For each of `rows`, how many of `keys` are less, and how many are not greater. Both are in order; keys are
-    distinct."""
+    """For each row, the number of keys that are less, and the number of keys that are not greater. Rows and keys are
+    sorted; keys are distinct."""
     if len(rows[0]) <= len(keys[0]):
         before = _bisect(keys, rows, False)
         nearest = np.minimum(before, max(len(keys[0]) - 1, 0))

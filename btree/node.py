@@ -41,7 +41,8 @@ class NodeDecoder:
         self._compiled = kernel.RecordKeys is not None and len(entry.keys) <= MOST_COMPILED
 
     def node(self, count: int, records: bytes) -> "Node":
-        """The node whose block holds these records. An error of `UNREADABLE` on damaged bytes, here and below."""
+        """The node whose block holds these records. On damaged bytes, this and the following methods raise an error of
+        `UNREADABLE`."""
         if self._compiled:
             return Node(self, kernel.RecordKeys(records, count, *self._keys), records)
         return Node(self, ListedKeys(self, kernel.locate(records, count, 0, True, *self._keys)), records)
@@ -82,7 +83,7 @@ class Keys(Protocol):
     def __len__(self) -> int: ...
 
     def start(self, record: int) -> int:
-        """Where a record begins; for the number of records, where the last ends."""
+        """The byte at which a record begins. For the number of records, the byte at which the last record ends."""
 
     def link(self, record: int) -> int | None: ...
 
@@ -93,7 +94,7 @@ class Keys(Protocol):
         """Whether the keys do not decrease."""
 
     def is_ordered(self, record: int, other: Self, others: int) -> bool:
-        """Whether the key of a record is at most that of another node's record."""
+        """Whether the key of `record` is at most the key of the record `others` of another node."""
 
     def find(self, probe: Key) -> tuple[int, int]:
         """The records with a key: the first, and one past the last."""

@@ -102,8 +102,8 @@ class BTreeReader:
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
     ) -> list[list[Key]]:
         """The values for each key, in the order of `keys`. Each node is read and decoded at most once; the file is read
-        forward. TooMany where there are more than `most` in total before another node is visited, or where a node has
-        more records than that: it is not decoded then."""
+        forward. TooMany where more than `most` values were found before the next node is visited, or where a node has
+        more than `most` records; such a node is not decoded."""
         return self._tree.get_many(keys, stats or LookupStats(), most)
 
     def contains_many(
@@ -122,8 +122,8 @@ class BTreeReader:
     def match_each(
         self, sorted_keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
     ) -> Found:
-        """Like `match`, but key by key: faster for few keys. All of it is held in memory: TooMany where that would be
-        more than `most` entries and those of a node, or where a node has more records."""
+        """Like `match`, but key by key: faster for few keys. Memory holds the whole result. TooMany where more than
+        `most` entries were found before the next node is visited, or where a node has more than `most` records."""
         return self._tree.match_each(sorted_keys, columns, stats or LookupStats(), most)
 
     def scan(self, stats: LookupStats | None = None) -> Iterator[tuple[Key, Key]]:
@@ -160,8 +160,9 @@ class BTreeReader:
         return self.census().entries
 
     def census(self) -> Census:
-        """Read the whole file and count its parts. DamagedIndexFile for any fault: framing, order inside nodes and
-        across them, a link, bytes that no link reaches or two do, text that is not UTF-8, or the number of entries."""
+        """Read the whole file and count its parts. DamagedIndexFile for any fault: framing, order inside and across
+        nodes, a wrong link, bytes that no link or two links reach, text that is not UTF-8, or a wrong number of
+        entries."""
         scan = self._tree.scan([column.name for column in self.schema.columns], LookupStats())
         for _ in scan.batches():
             pass

@@ -55,7 +55,8 @@ class EntrySchema:
         return tuple(column.type for column in self.keys)
 
     def to_avro(self, doc: str = RECORD_DOC, null_first: bool = True) -> dict[str, object]:
-        """The record schema, as Avro's JSON. Nulls come first in our unions, and last in Dione's."""
+        """The record schema, as Avro's JSON. Nulls come first in the unions of Gnomon's files, and last in those of
+        Dione's."""
         fields: list[dict[str, object]] = []
         for column in self.columns:
             kind = key_type(column.type).avro

@@ -56,8 +56,8 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def mapped(array: pa.Array) -> pa.Array:
-    """The values of the column in the type that MAPPED has for them; times and timestamps as the number of their
-    units."""
+    """The column in the type that MAPPED gives to its source type. Times and timestamps become numbers of their units.
+    A column of a type that is not mapped keeps the type of its values."""
     arrow = array.type
     if pa.types.is_dictionary(arrow):
         return mapped(array.dictionary_decode())
@@ -82,5 +82,6 @@ def is_number_of_units(name: str | None) -> bool:
 
 
 def mean_the_same(one: str | None, other: str | None) -> bool:
-    """Whether files with these source types (None: not mapped), stored as the same type, may hold one column."""
+    """Whether files with these two source types may hold the same column, if both types are stored as one key type.
+    None stands for a type that is not mapped."""
     return one == other or not (is_number_of_units(one) or is_number_of_units(other))

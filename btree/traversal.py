@@ -15,8 +15,8 @@ HELD_BYTES = 1 << 30  # memory of a node and of the nodes above it; one alone ma
 
 
 class Place(NamedTuple):
-    """A block, the record (of a node) that follows its subtree, its level (the root's is 1), and the memory of it and
-    of the nodes above it."""
+    """A block of the tree. `bound` is the record that follows its subtree, as (node, index), None at the right end.
+    `level` is 1 for the root. `held` is the memory of the block's node and of the nodes above it."""
 
     block: Block
     bound: tuple[Node, int] | None
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class Traversal:
-    """The traversal of one look-up or scan. It reaches no block twice, so it ends with the file."""
+    """The traversal of one look-up or scan. It reaches no block twice, so it ends even in a damaged file."""
 
     def __init__(self, file: BlockFile, stats: LookupStats, most: int | None = None) -> None:
         """TooMany where a node has more than `most` records."""
@@ -101,8 +101,8 @@ class Traversal:
         return Place(child, bound, place.level + 1, held)
 
     def _ends_before(self, child: Node, node: Node, record: int) -> bool:
-        """Whether the keys of a child are not greater than its bound; if no run of equal keys is split, less than
-        it."""
+        """Whether all keys of a child are at most the key of its bound. If no run of equal keys is split, they must be
+        less."""
         last = len(child) - 1
         if self._file.has_whole_runs:
             return not node.keys.is_ordered(record, child.keys, last)
@@ -124,8 +124,8 @@ class Traversal:
                 stack.append(self._span(self.child(place, end - 1), first, last))
 
     def _span(self, place: Place, first: Key | None, last: Key | None) -> tuple[Place, int, int, int]:
-        """For a node: the first record whose child may hold a wanted key, the first record that is wanted itself, and
-        one past the last of either."""
+        """For a node: the first record whose child may hold a wanted key, the first record with a wanted key, and one
+        past the last record of both kinds."""
         node = place.block.node
         least = 0 if first is None else node.keys.find(first)[0]
         most = len(node) if last is None else node.keys.find(last)[1]

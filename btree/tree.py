@@ -22,8 +22,8 @@ _Visit = Callable[[Place, _Wanted], _Steps]
 
 
 class Tree:
-    """The tree of a file that our writer made. Threads may share it. `BTreeReader` has the docstrings of the look-ups;
-    here keys are probes: in the form of the nodes."""
+    """The tree of a file that Gnomon's writer made. Threads may share it. `BTreeReader` documents the look-ups. A
+    *probe* is a key in the form that the nodes hold."""
 
     def __init__(self, file: BlockFile) -> None:
         self._file = file
@@ -121,8 +121,8 @@ class Tree:
             yield from entries
 
     def _look_up(self, probes: Sequence[Key], visit: _Visit, stats: LookupStats, most: int | None) -> None:
-        """Visit the nodes that may hold these probes, each once, with the probes that it may hold. Probes are numbered
-        in order."""
+        """Visit each node that may hold some of the probes, once. `visit` gets the node and the probes that it may
+        hold, each with its index in `probes`."""
         wanted = [(probe, i) for i, probe in enumerate(probes)]
         if not wanted or self._file.is_empty:
             return
@@ -147,7 +147,7 @@ class Tree:
             stack.append((child, visit(child, below)))
 
     def _descend(self, traversal: Traversal, place: Place, key: Key, stats: LookupStats) -> Place:
-        """The first node on the way down to a key that has it, or has no child that may."""
+        """The first node on the path to a key that holds the key, or that has no child that may hold it."""
         while True:
             keys = place.block.node.keys
             first, last = keys.find(key)

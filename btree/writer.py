@@ -1,9 +1,9 @@
 """Sorted Arrow batches to one index file.
 
-It takes one pass. Leaves are compressed as they fill, and the records between them are kept. At the end the levels
-above are laid out from the bottom up (`geometry.level_order`), since a record's link is the distance from its child to
-the end of the file. Memory holds the encoded leaves, and the records above them unencoded (one in 70 for entries of 100
-bytes).
+The writer takes one pass. Leaves are compressed as they fill, and the records between them are kept. At the end the
+levels above are laid out from the bottom up (`geometry.level_order`), since a record's link is the distance from its
+child to the end of the file. Memory holds the encoded leaves, and the records above them unencoded (one in 70 for
+entries of 100 bytes).
 
 A tree grows at its root, as entries come. A node's first record is less than all below it, so each new level takes one
 record from the head of the first leaf. That leaf is kept open until the end.
@@ -103,8 +103,8 @@ class BTreeWriter:
         self._upper_bytes += len(record)
 
     def _leaf_end(self, starts: np.ndarray, changes: np.ndarray, at: int, rows: int) -> tuple[int, bool]:
-        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`. And
-        whether the leaf ends before that, in a run of equal keys, since it would exceed a limit."""
+        """The row at which the open leaf ends: the first change of key at or after the target size, or `rows`. The flag
+        is true if the leaf has to end earlier, inside a run of equal keys, since it would exceed a limit."""
         begin = int(starts[at]) - self._leaf_bytes
         full = max(at, int(starts.searchsorted(begin + leaf_target(self._upper_bytes, self._node_bytes))))
         if not self._levels:

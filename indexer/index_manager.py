@@ -209,7 +209,8 @@ class IndexManager:
 
 
 def _tidy(storage: Storage) -> None:
-    """Remove all files that engines would see and the snapshot does not have."""
+    """Remove the files and dead entries that an engine would read from the folder and that the newest snapshot does not
+    have."""
     seen = plain_table(storage, open_view(storage))
     if seen.dead_entries:
         compact(storage)

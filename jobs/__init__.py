@@ -1,4 +1,4 @@
-"""Jobs: what they do whether Spark runs them or this process.
+"""Jobs, whether Spark or this process runs them.
 
 - `stages`  the stages of a job
 - `files`   the files of a source
@@ -6,7 +6,7 @@
 - `local`   the engine of this process
 - `build`   builds of an index
 - `dedup`   appends of the rows of a batch whose key is new
-- `dione`   indexes of Dione's: taken over, and written for its readers
+- `dione`   the import of an index of Dione, and the export of an index in Dione's format
 """
 
 from gnomon.jobs.stages import TASKS, Progress, Stages, Step, job_span

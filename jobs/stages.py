@@ -11,8 +11,8 @@ _API = "opentelemetry.trace"
 
 
 class Step(NamedTuple):
-    """A stage and its progress: `done` of `total` `unit`s, 0 of 0 where unknown; the rows of the job, where known;
-    `is_about` where their number is an estimate."""
+    """A stage and its progress: `done` of `total`, counted in `unit`; both are 0 if unknown. `rows` is the number of
+    rows of the job, 0 if unknown; `is_about` says that this number is an estimate."""
 
     stage: str
     done: int = 0
@@ -27,7 +27,7 @@ Progress = Callable[[Step], None]
 
 
 class Span:
-    """A span of a job or of a stage, or nothing where no program traces."""
+    """A span of a job or of a stage. It does nothing if the program does not trace."""
 
     def __init__(self, span: Any) -> None:
         self._span = span
@@ -72,9 +72,9 @@ class Stages:
 
 @contextmanager
 def _spanned(name: str, attributes: dict[str, Any]) -> Iterator[Span]:
-    """Run the block in a span. An error is recorded as its class alone: its text may have a key.
+    """Run the block in a span. Only the class of an error is recorded, since its text may have a key.
 
-    A program that traces has loaded the interface of OpenTelemetry. No other one needs it."""
+    A program that traces has loaded the API of OpenTelemetry. Other programs do not need it."""
     trace: Any = sys.modules.get(_API)
     if trace is None:
         yield Span(None)

@@ -1,4 +1,4 @@
-"""What only Dione's index files need.
+"""Index files of Dione: their key order, look-ups, scans and writer.
 
 - `order`    Java's order of keys
 - `hashing`  the hash that chooses the file of a key

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.schema import Column
 
-# Dione hashes the text that Spark makes of a value when it writes, and the one that Java makes when it reads. Only of
-# these types both are the same text.
+# Dione's writer hashes the text that Spark makes of a value; its reader hashes the text that Java makes. The two texts
+# are equal only for these types.
 HASHED_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint")
 SEED = 0xB592F7AE  # of `orderedHash`: its constant "symmetricSeed"
 CODE_FACTOR = 31  # of `String.hashCode`
@@ -22,7 +22,7 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def check_hashed(keys: Sequence[Column]) -> None:
-    """Raise BTreeError for key columns whose file Dione's reader would not find."""
+    """Raise BTreeError for a key column of a type whose keys Dione's reader does not find."""
     for column in keys:
         if column.type not in HASHED_TYPES:
             raise BTreeError("Dione's reader does not find keys of this type", column=column.name, found=column.type)
@@ -31,7 +31,8 @@ def check_hashed(keys: Sequence[Column]) -> None:
 
 
 def dione_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """The hash of each row of key columns of HASHED_TYPES: its bucket is the rest of a division by their number."""
+    """Dione's hash of each row of key columns of HASHED_TYPES. The bucket of a row is the hash modulo the number of
+    buckets."""
     hashes = np.full(len(keys[0]), SEED, np.uint32)
     for key in keys:
         hashes = _mixed(hashes, _java_hashes(key))

@@ -1,4 +1,4 @@
-"""The nodes of Dione's files: keys in Java's order, and equal keys in several forms."""
+"""The nodes of Dione's index files. Keys are in Java's order, and equal keys may have several forms."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ from gnomon.btree.schema import FileSchema
 
 
 class DioneDecoder(NodeDecoder):
-    """Makes a `Node` of a block of Dione's."""
+    """Makes a `Node` from a block of a Dione file."""
 
     def __init__(self, schema: FileSchema) -> None:
         super().__init__(schema)
@@ -28,14 +28,14 @@ class DioneDecoder(NodeDecoder):
         return Node(self, ListedKeys(self, kernel.locate(records, count, 0, True, *self._keys)), records)
 
     def probes(self, key: Key) -> list[Key]:
-        """A probe as the nodes of this file hold it: the forms that are equal to it, in ascending order. A key with a
-        zero has several: -0.0 and 0.0 differ in Java's order."""
+        """The forms of a key that the nodes of this file may hold, in ascending order. A key with a zero of a float
+        type has several forms, since -0.0 and 0.0 differ in Java's order."""
         parts = zip(key, self._is_decimal, self._is_float, strict=True)
         return list(product(*[_forms(*part) for part in parts]))
 
 
 def _forms(part: Stored, is_decimal: bool, is_float: bool) -> tuple[Stored, ...]:
-    """The forms of a part of a key."""
+    """The forms of the value of one key column."""
     if part is None:
         return (None,)
     if is_decimal:

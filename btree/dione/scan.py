@@ -1,4 +1,4 @@
-"""A whole file of Dione's as Arrow batches in key order, checked while it is read."""
+"""Scan of a whole Dione file as Arrow batches in key order, checked while it is read."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,8 @@ ROWS_AT_ONCE = 8192  # rows per batch of a scan node by node
 
 
 class DioneScan(Scan):
-    """One scan of a file. It is read node by node where its tree is irregular, or Arrow does not have its order."""
+    """One scan of a file. The scan goes node by node if the tree is irregular, or if Arrow cannot compare the keys in
+    the file's order."""
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         given = 0

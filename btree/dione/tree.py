@@ -1,5 +1,5 @@
-"""Look-ups in files of Dione's. A tree of another shape than our writer makes, or with an order that Arrow does not
-have, is read node by node: slower, with the same result."""
+"""Look-ups in Dione's index files. If the tree has a shape that Gnomon's writer does not make, or a key order that
+Arrow does not have, the look-up goes node by node: slower, with the same result."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -17,7 +17,7 @@ from gnomon.btree.tree import Tree
 
 
 class DioneTree(Tree):
-    """The tree of a file of Dione's."""
+    """The tree of a Dione file."""
 
     def __init__(self, file: BlockFile) -> None:
         super().__init__(file)

@@ -1,8 +1,9 @@
 """Index files byte for byte as Dione's own writer makes them, for users who keep Dione's readers.
 
-This module has everything in which Dione differs from us: fixed numbers of records per node; children before their
-parents in memory, so the last child is first in the file; nulls greatest; zlib at level 6; a header without our keys.
-There is one difference from Dione: a node never ends between two equal keys, so that Dione's reader loses no duplicate.
+This module has all differences from Gnomon's own files: fixed numbers of records per node; children before their
+parents in memory, so the last child is first in the file; nulls greatest; zlib at level 6; a header without Gnomon's
+keys. The files differ from Dione's in one point: a node never ends between two equal keys, so that Dione's reader loses
+no duplicate.
 """
 
 import bz2
@@ -103,8 +104,8 @@ class DioneWriter:
             row = end
 
     def _end_of_leaf(self, row: int, rows: SortedRows) -> int:
-        """The rows from `row` to here belong to the open leaf."""
-        if len(self._open) == 1:  # the root takes all
+        """The end of the rows, from `row` on, that the open leaf takes."""
+        if len(self._open) == 1:  # the root is the only node
             return len(rows)
         full = row + max(0, self._interval - self._open[-1].records)
         place = int(np.searchsorted(rows.changes, full))

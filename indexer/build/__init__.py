@@ -1,6 +1,6 @@
 """Builds by Spark's tasks (`gnomon.jobs.build`), and key-value folders.
 
-- `engine`            the engine of Spark
+- `engine`            the engine that works in Spark's tasks
 - `scan`              keys and pointers of source files
 - `write`             index files, written in tasks
 - `page_maps`         page maps, written in tasks

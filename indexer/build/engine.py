@@ -1,4 +1,4 @@
-"""The engine of Spark: builds whose work its tasks do."""
+"""The engine that scans and writes for a build in Spark's tasks."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -91,7 +91,7 @@ class SparkEngine:
 def on_spark(
     job: Callable[Concatenate[jobs.Engine | None, Arguments], Result],
 ) -> Callable[Concatenate[SparkSession | None, Arguments], Result]:
-    """A job that takes a Spark session in place of an engine; None for this process."""
+    """The job as a function that takes a Spark session in place of an engine. With None, this process does the work."""
 
     @wraps(job)
     def call(spark: SparkSession | None, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -131,6 +131,6 @@ def _write(
         # damaged file and place. It replaces the written files.
     entries = scan(spark, root.storage.root, spec, others, in_spark=False)
     written, rows = write_index_files(entries, storage.root, spec, segment, others)
-    # The order of the file numbers in the sort, so that entries of one key have the order of the segment.
+    # The tasks sort by file number. The segment lists its files in the same order, so that entries of a key have it.
     numbers = {one.entry.path: number for number, one in enumerate(described)}
     return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])

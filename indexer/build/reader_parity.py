@@ -22,7 +22,7 @@ def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive:
     `case_sensitive` Spark finds columns by their exact names only."""
     names = [column.name for column in (*spec.stored_keys, *spec.include)]
     if any(FILE_FORMAT in (one.schema.metadata or {}) for one in described):
-        return False  # Avro or ORC, in a table that has both and Parquet
+        return False  # an Avro or ORC file of a table that also has Parquet files
     if is_lake(spec.table) and any(name not in one.schema.names for one in described for name in names):
         return False  # the file may have a dropped column of this name
     there = [(one.schema, name) for one in described for name in names if name in one.schema.names]
@@ -30,9 +30,10 @@ def reads_alike(spec: IndexSpec, described: Sequence[Described], case_sensitive:
 
 
 def _is_alike(schema: pa.Schema, name: str, case_sensitive: bool) -> bool:
-    """Whether both read the same values of a column. Not for types that Spark does not know or reads differently: INT96
-    out of range, and days of the old calendar, which only Spark converts to the new one. Nor for another type than a
-    catalog table declares."""
+    """Whether Spark and `sources` read the same values of a column. False for types that Spark does not know or reads
+    differently: INT96 out of range, and days of the old calendar, which only Spark converts to the new one. False also
+    where the file's type differs from the type that a catalog table declares, and where Spark does not find the column
+    by its name."""
     field = schema.field(name)
     kind = field.type
     own = field.metadata or {}

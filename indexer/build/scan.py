@@ -37,10 +37,10 @@ def is_for_spark(spark: SparkSession, root: str, spec: IndexSpec, described: Seq
 
 
 def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described], in_spark: bool) -> DataFrame:
-    """One row for each source row: stored key and included columns under their names in the index file, GROUP
-    (folder ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. A scan by `sources`
-    (not `in_spark`) adds SUB and SIZE, the rest of the pointer, and a row for each scanned range, with its number of
-    rows in ROW, in the first group after those of the last folder."""
+    """One row for each source row: stored key and included columns under their names in the index file, GROUP (folder
+    ordinal * buckets + bucket), FILE (ordinal in `described`), and ROW, its `data_offset`. A scan by `sources` (not
+    `in_spark`) also has SUB and SIZE, the rest of the pointer. It adds a row for each scanned range: ROW is the number
+    of rows in the range, and GROUP the first number after the groups of all folders."""
     names = [entry.name for entry in spec.entry_schema.columns][: len(spec.stored_keys) + len(spec.include)]
     rows = (_by_spark if in_spark else _by_sources)(spark, root, spec, described, names)
     bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
@@ -70,8 +70,8 @@ def _by_spark(
 
 
 def distinct_hashes(paths: Sequence[str]) -> tuple[int, list[int]]:
-    """A salt, and with it Spark's `xxhash64(salt, path)` of each path, all different: a row finds its file faster by a
-    number than by a path."""
+    """A salt with which Spark's `xxhash64(salt, path)` differs for all paths, and the hashes of the paths. The scan
+    joins rows to their files by these numbers, which is faster than by paths."""
     texts, different = pa.array(paths, pa.large_binary()), len(set(paths))
     hashed = ((salt, xxhash64_columns([pa.repeat(pa.scalar(salt, pa.int32()), len(paths)), texts])) for salt in count())
     return next((salt, hashes.tolist()) for salt, hashes in hashed if len(np.unique(hashes)) == different)

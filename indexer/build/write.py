@@ -65,7 +65,7 @@ def write_index_files(
 ) -> tuple[list[IndexFileEntry], dict[int, int]]:
     """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files and, if
     the scan counts them, the rows of each file by its ordinal. `beginning` is a likely prefix of the first key
-    (`order`)."""
+    (`sort_prefix`)."""
     folders = folders_of(spec, described)
     rows = sum(one.likely_rows for one in described)
     task = WriteTask(
@@ -136,7 +136,7 @@ def by_index_file(
     `beginning` is a likely prefix of the first key column.
 
     Each large file has its own task. Its entries need not be sorted by file first, so that Spark compares the key
-    quickly (`order`)."""
+    quickly (`sort_prefix`)."""
     cores = entries.sparkSession.sparkContext.defaultParallelism
     files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
     if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
@@ -156,8 +156,8 @@ def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
 
 
 def _route(tasks: int) -> F.Column:
-    """A column whose hash sends group g to task g mod `tasks`. Spark routes by its own hash, so a value for each task
-    is searched beforehand. Neighbouring buckets of a large partition go to different tasks."""
+    """A column whose hash sends group g to task g mod `tasks`. Spark routes a row by the hash of a value, so this
+    function searches a value for each task. Neighbouring buckets of a large partition go to different tasks."""
     values: dict[int, int] = {}
     candidate = 0
     while len(values) < tasks:

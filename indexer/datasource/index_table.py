@@ -25,7 +25,7 @@ HIVE_AVRO = (
     "STORED AS INPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerInputFormat' "
     "OUTPUTFORMAT 'org.apache.hadoop.hive.ql.io.avro.AvroContainerOutputFormat'"
 )
-PROPERTIES = "gnomon."  # prefix of our table properties
+PROPERTIES = "gnomon."  # prefix of Gnomon's table properties
 INDEX, FORM = f"{PROPERTIES}index", f"{PROPERTIES}form"
 DECLARED = f"{PROPERTIES}declared"  # a digest of the declaration
 # A small integer is Avro's int, and Spark's reader accepts no other type for it (their hashes are the same).
@@ -48,8 +48,8 @@ def declare_table(
 
     `bucketed` is Spark's own Avro table, whose buckets Spark prunes (by a key of one column) and joins without a
     shuffle; it must be declared again after `gnomon rebucket`, which changes their number. `hive` is a Hive Avro table,
-    where timestamps are numbers of microseconds. Without a form, a table keeps its form, and a new one has that of
-    `form_of`. UsageError for a table of that name that is not of this index."""
+    where timestamps are numbers of microseconds. Without `form`, an existing table keeps its form, and `form_of`
+    chooses the form of a new table. UsageError where the table of this name belongs to no index or to another one."""
     there = table_properties(spark, table)
     form = form_of(spark, form or (there or {}).get(FORM))
     storage = storage_at(index)
@@ -70,8 +70,8 @@ def declare_table(
 
 
 def form_of(spark: SparkSession, form: str | None) -> str:
-    """The form of a new table: the given one, or bucketed. A session of Spark 3.5 without spark-avro has only the
-    form hive. UsageError for a form that does not exist, or not in this session."""
+    """The form of a new table: the given one, or bucketed. A session of Spark 3.5 without spark-avro has only the form
+    hive. UsageError for an unknown form, or for one that this session does not support."""
     if form not in (*FORMS, None):
         raise UsageError(f"form: expected {' or '.join(FORMS)}, found {form!r}")
     has_hive = spark.conf.get("spark.sql.catalogImplementation") == HIVE

@@ -103,7 +103,7 @@ def _opened(location: str, snapshot: int | None) -> Index:
 def _scan(
     spark: SparkSession, opened: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool
 ) -> DataFrame:
-    """The rows of an index, read by the tasks of an `IndexReader` without a source of Spark's."""
+    """The rows of an index, read by the tasks of an `IndexReader`, without Spark's API for Python sources."""
     table = entry_table(opened, columns, payload)
     reader = IndexReader(AtSnapshot.of(opened), table)
     tasks = reader.partitions()
@@ -241,7 +241,7 @@ class IndexReader(DataSourceReader):
     def _found(self, index: Index, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
         spec, values = index.spec, index.view.partition_values
         folders = set(chosen(values, self.selection))
-        # Each place once: two folders may write the same values differently.
+        # Each combination of values once: two folders may write the same values differently.
         named = dict.fromkeys(tuple(values[folder].values()) for folder in sorted(folders))
         narrow = self.selection.where and len(keys) * len(named) <= MOST_KEYS
         places = list(named) if narrow else [()]
@@ -278,7 +278,8 @@ class PruningReader(IndexReader):
 
 @contextmanager
 def _told_alone() -> Iterator[None]:
-    """Hide Python's traceback in an error of ours. The worker that plans for Spark ends with the error."""
+    """Hide Python's traceback in an error of Gnomon. The worker process that plans for Spark ends with this error, so
+    the setting affects no other error."""
     try:
         with handing_over():
             yield

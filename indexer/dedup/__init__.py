@@ -4,7 +4,7 @@
 - `staging`         new rows in files that no reader sees
 - `row_digest`      a digest of the rows of a batch
 - `spark_rows`      the rows of a batch as a DataFrame
-- `append`          appends these rows, each key once
+- `append`          appends the rows whose key is new, each key once
 - `batch_reader`    a batch as a DataFrame
 - `parquet_output`  rows as Parquet files on a local disk
 - `streaming`       micro-batches of a streaming query

@@ -122,7 +122,7 @@ class _SparkReading:
 def _scan(
     plan: BatchPlan, shares: Sequence[Sequence[tuple[int, Split]]], schema: StructType
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a task, whose input are numbers of shares."""
+    """The function of a task. Its input rows are the numbers of the shares to read."""
     place, format_name, opened = plan.root.storage.root, plan.format, plan.opened()
 
     @hands_errors_over

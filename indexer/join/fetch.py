@@ -37,8 +37,8 @@ PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the fil
 
 @dataclass(frozen=True)
 class PointedFiles:
-    """The files that pointers lead to. `open` gives them in a task. `keys`: the columns of the pointers with the
-    expected keys, by key column. `bytes` and `rows` of all files are 0 where they are unknown."""
+    """The files to which pointers lead. A task calls `open` to read them. `keys` maps each key column to the column of
+    the pointers with the expected key. `bytes` and `rows` are the totals of all files, 0 if unknown."""
 
     open: Callable[[], RowsOfFiles]
     format: str
@@ -57,7 +57,7 @@ class PointedFiles:
 
     @classmethod
     def named(cls, format: str, options: Mapping[str, str]) -> "PointedFiles":
-        """Any files, which pointers name wholly."""
+        """Files without an index. Pointers name each by its whole path or URL."""
         return cls(partial(NamedFiles, format, dict(options)), format)
 
 

@@ -38,7 +38,7 @@ def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFr
                 source = open_source(reader, "parquet", {})
                 known = [name for name in there if name in source.schema.names]
                 for batch in source.scan(reader, known, split):
-                    found = dict(zip(known, batch.columns, strict=False))  # the columns of the pointer come after
+                    found = dict(zip(known, batch.columns, strict=False))  # drops the pointer columns
                     arrays = [
                         _given(found.get(name, pa.nulls(batch.num_rows)), field, kind.type, name, reader.name)
                         for name, field, kind in zip(there, fields, target, strict=True)

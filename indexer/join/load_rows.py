@@ -85,9 +85,9 @@ def load_by_index(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The rows of the source for pointers. `pointers` has the columns data_filename, data_offset, data_sub_offset and
-    data_size, of `join_with_index`, of Dione, or of a job of yours; it may have been filtered and joined since. A file
-    may be named as the index does or wholly, as `file:/lake/a.parquet`. A `data_size` below 0 marks a pointer of
-    Dione's to a Parquet row, by row group.
+    data_size, from `join_with_index`, from Dione or from another job; a job may have filtered and joined them. A
+    data_filename is the path in the index, or a whole path or URL, as `file:/lake/a.parquet`. A `data_size` below 0
+    marks a pointer of Dione; into a Parquet file, it names the row group.
 
     All columns of `pointers` are kept, except the four, which `columns` may name; then come the requested columns of
     the source that `pointers` lacks (by default all). Key columns that `pointers` has are compared with the keys of the
@@ -95,9 +95,9 @@ def load_by_index(
     would lead to another row. A row whose data_filename is null stays, with nulls. `unreadable`: as in `load`; a
     pointer into a file that the newest snapshot does not cover counts as unreadable. Lazy.
 
-    With None in place of the index, files of one `format`, read with these `options`, are named wholly. The first one
-    tells the columns, for which one pointer is computed at once. No keys are compared, and whether a file changed since
-    the pointers were made is unknown."""
+    With None in place of the index, pointers name whole paths or URLs of files of one `format`, which are read with
+    these `options`. The first file gives the columns: this call computes one row of `pointers` to find it. No keys are
+    compared, and a change of a file since the pointers were made is not noticed."""
     check_names("columns", columns)
     _check_pointers(pointers)
     source = _of_index(spark, index, pointers) if index is not None else _of_names(pointers, format, options or {})

@@ -5,7 +5,7 @@
 - `types`             columns in Spark's types
 - `tasks`             the open index of a Python worker
 - `task_errors`       errors of tasks, handed to the driver
-- `executor_package`  our packages for the executors of a cluster
+- `executor_package`  Gnomon's code for the executors of a cluster
 - `progress`          the progress of a job
 - `scan_isolation`    Spark's plans of a Python source, kept apart (`OwnScans.java`)
 """

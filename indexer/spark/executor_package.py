@@ -1,5 +1,5 @@
-"""Our packages for the executors of a cluster: an archive of this program's code, and tasks that check that it works on
-the executors."""
+"""Gnomon's code for the executors of a cluster: an archive of it, and tasks that check that it works on the
+executors."""
 
 import atexit
 import hashlib
@@ -44,7 +44,7 @@ PAGE = "docs/operations/cluster.md says what executors need"
 
 
 class ExecutorsUnfit(ShadowError):
-    """The cluster's executors cannot run our tasks."""
+    """The cluster's executors cannot run Gnomon's tasks."""
 
 
 def ship(spark: SparkSession) -> None:
@@ -58,7 +58,7 @@ def ship(spark: SparkSession) -> None:
 
 @cache
 def archive() -> str:
-    """A zip archive of our packages, from an installation of any kind; removed when the program ends."""
+    """A zip archive of Gnomon's code, from any kind of installation; removed when the program ends."""
     content = dict(_modules(files("gnomon"), "gnomon"))
     digest = hashlib.blake2b(repr(sorted(content.items())).encode(), digest_size=6).hexdigest()
     folder = tempfile.mkdtemp(prefix="gnomon-")
@@ -80,7 +80,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Check that tasks can import our packages and their dependencies. Logs a warning while no executor answers."""
+    """Check that tasks can import Gnomon and its dependencies. Logs a warning while no executor answers."""
 
     def imported(_: int) -> str:
         for name in ASKED_FOR:

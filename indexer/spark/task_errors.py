@@ -58,7 +58,7 @@ def hands_errors_over(task: Task) -> Task:
 
 @contextmanager
 def handing_over() -> Iterator[None]:
-    """Add the note for the driver to an error of ours."""
+    """Add a note for the driver to an error of Gnomon that leaves the block."""
     try:
         yield
     except GnomonError as error:
@@ -68,7 +68,7 @@ def handing_over() -> Iterator[None]:
 
 
 def raised_by_sql(error: GnomonError, found: Column) -> Column:
-    """A column that fails the job with the error, whose `found` is the value of the column `found`."""
+    """A column that fails the job with the error. The value of the column `found` becomes the error's `found`."""
     error = error.with_fields(found=_FOUND)
     begin, _, end = str(error).partition(_FOUND)
     before, after = _marked(json.dumps(error.to_json())).split(json.dumps(_FOUND))
@@ -78,15 +78,15 @@ def raised_by_sql(error: GnomonError, found: Column) -> Column:
 
 
 def decoded(error: BaseException) -> GnomonError | None:
-    """The error of ours that ended a job; None for another error."""
+    """The error of Gnomon that ended a job; None for any other error."""
     marked = _MARKED.findall(str(error)) if isinstance(error, SPARK_ERRORS) else []
     return GnomonError.from_json(json.loads(marked[-1])) if marked else None
 
 
 @contextmanager
 def as_raised() -> Iterator[None]:
-    """Raise the error of ours that ended a task, or ExecutorsUnfit where the workers' Python cannot run our tasks.
-    Other errors pass unchanged."""
+    """Raise the error of Gnomon that ended a task, or ExecutorsUnfit where the workers' Python cannot run Gnomon's
+    tasks. Other errors pass unchanged."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -97,8 +97,8 @@ def as_raised() -> Iterator[None]:
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """Whether Spark could not read a data file, or read an invalid key. A mismatch with a checksum file of Hadoop does
-    not count: it does not show whether the data file is right."""
+    """Whether the error says that Spark could not read a data file, or that it read an invalid key. A mismatch with a
+    checksum file of Hadoop does not count: it does not show whether the data file is right."""
     text = str(error)
     is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
     return is_unread or isinstance(decoded(error), BTreeError)

@@ -154,10 +154,10 @@ def with_column_in_arrow(
     inputs: Sequence[str],
     function: Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]],
 ) -> DataFrame:
-    """The frame with another column, which a function makes from some columns, for the rows of a task in their order.
-    It maps batches of arrays to arrays. An array need not have the length of its batch, but all together must have a
-    value for each row. Other columns stay in Spark's own rows; 3.5 and 4.0 have no such function: they go to
-    Python and back."""
+    """The frame with one more column. `function` makes it from the columns `inputs`, for the rows of a task in their
+    order. The function maps batches of arrays to arrays. An array need not have the length of its batch, but all
+    together must have a value for each row. The other columns stay in Spark's own rows; in Spark 3.5 and 4.0, which
+    have no such function, they go to Python and back."""
     if not HAS_ARROW_UDF:
         return _mapped(frame, name, kind, inputs, function)
 

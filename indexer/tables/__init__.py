@@ -2,7 +2,7 @@
 
 - `catalog`           tables of Spark's catalog
 - `formats`           the format of a catalog table
-- `dione_table`       an index written as a table of Dione's
+- `dione_table`       the export of an index as a table of Dione
 - `columns`           the columns that a catalog table declares
 - `partition_tables`  the types of the columns of source files in Spark
 - `source_cast`       casts of the columns of a batch to the source's

@@ -57,8 +57,8 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable | LakeSource:
 
 
 def _lake_table(source: str, table: Mapping[str, Any]) -> LakeSource:
-    """A table whose format keeps its own metadata. The catalog has the place of it: of a Delta table its folder, of an
-    Iceberg table its metadata file, or the folder."""
+    """A table whose format keeps its own metadata. The catalog has its location: the folder of a Delta table; the
+    metadata file, or the folder, of an Iceberg table."""
     kind = "delta" if table["provider"] == "delta" else "hudi" if table["provider"] == "hudi" else "iceberg"
     uri = table["properties"].get("metadata_location") or table["storage"]["locationUri"]
     if not uri:

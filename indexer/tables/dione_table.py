@@ -1,4 +1,4 @@
-"""An index written as a table of Dione's in the catalog."""
+"""The export of an index as a table of Dione in the catalog."""
 
 from pyspark.sql import SparkSession
 
@@ -14,11 +14,11 @@ from gnomon.shadow.tables import TABLE_PREFIX
 def export_dione(
     spark: SparkSession | None, index: Place, target: Place, location: Place | None = None, data_table: str = ""
 ) -> Exported:
-    """Write the newest snapshot of an index as an index of Dione's (`gnomon.jobs.dione.export_dione`, with its errors).
+    """Write the newest snapshot of an index as an index of Dione (`gnomon.jobs.dione.export_dione`, with its errors).
 
-    `target` is a folder, or a table `table:db.name`, which is declared, or brought up to date, in the catalog of the
-    session. `location` is the folder of such a table, by default the catalog's. `data_table` is the name of the data
-    table, where the index is not one of a table."""
+    `target` is a folder, or a table `table:db.name` in the catalog of the session, which this call declares or updates.
+    `location` is the folder of such a table, by default the catalog's. `data_table` is the name of the data table, if
+    the index is not of a catalog table."""
     place = as_location(target)
     if not is_table(place):
         if location is not None:

@@ -85,7 +85,8 @@ def _declared(spec: IndexSpec, names: Sequence[str]) -> StructType:
 
 
 def _type_of(field: pa.Field, in_spark: DataType | None) -> DataType:
-    """Spark's own type, if Python can get it and it holds our values (not for a variant in columns); else ours."""
+    """Spark's own type for a column, if Python can get this type and it holds the column's values; else the type that
+    `spark_type` chooses, as for a variant that is stored in columns."""
     try:
         if in_spark is not None and not pa.types.is_duration(field.type) and holds(in_spark, field.type):
             return in_spark

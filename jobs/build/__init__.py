@@ -1,7 +1,7 @@
 """The build of an index: list, compare, scan, write, commit.
 
 - `job`           the build
-- `engine`        what scans and writes: Spark or this process
+- `engine`        the engine that scans and writes: Spark or this process
 - `planning`      the plan of a build
 - `specs`         the spec of the index
 - `text_columns`  the columns of text files

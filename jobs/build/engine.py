@@ -1,4 +1,5 @@
-"""What runs the work of a build: Spark's tasks (`gnomon.indexer.build`), or this process (`gnomon.jobs.local`)."""
+"""The interface of the engine that scans and writes for a build: Spark's tasks (`gnomon.indexer.build`), or this
+process (`gnomon.jobs.local`)."""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -60,10 +61,10 @@ class Engine(Protocol):
         stages: Stages,
     ) -> tuple[list[IndexFileEntry], list[Described]]:
         """Write the index files of source files, of which at least one may have rows, and read them back. Returns them,
-        and the source files with their numbers of rows. An engine may leave files out, which the build then leaves
-        uncovered."""
+        and the source files with their numbers of rows. An engine may leave source files out; the build then does not
+        cover them."""
         ...
 
     def errors(self) -> AbstractContextManager[None]:
-        """A block in which errors of ours, raised where the engine runs them, reach the caller."""
+        """A context manager in which errors of Gnomon reach the caller, also those raised in tasks of the engine."""
         ...

@@ -203,7 +203,7 @@ def _with_setting(spec: IndexSpec, request: BuildRequest) -> IndexSpec:
 
 
 def _maps_more(request: BuildRequest, spec: IndexSpec) -> bool:
-    """Whether more of the pages is asked to be recorded than the index records."""
+    """Whether the request is to record more page maps than the index does."""
     return _with_setting(spec, request) != spec
 
 
@@ -294,8 +294,8 @@ def _write(
     described: list[Described],
     stages: Stages,
 ) -> tuple[list[IndexFileEntry], list[Described]]:
-    """Write the index files and the page maps of some source files. Returns both, the source files with their numbers
-    of rows."""
+    """Write the index files and the page maps of some source files. Returns the index files, and the source files with
+    their numbers of rows and their page maps."""
     if not described:
         return [], described
     if spec.page_maps:  # before the scan, which takes longer, since a damaged page header fails the build

@@ -197,7 +197,7 @@ def _check_asked(source: str | CatalogTable | LakeSource, request: BuildRequest)
 
 def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> Diff:
     """The difference, with vanished files dropped or kept by `how`. FilesVanished where they must not be dropped."""
-    if root.source.versions is not None:  # its log says what was removed
+    if root.source.versions is not None:  # the table's log says which files were removed
         return difference
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
     if not gone:  # files without rows, like the empty files that earlier versions covered
@@ -257,7 +257,8 @@ def _within(
     view: View | None,
     difference: Diff,
 ) -> Diff:
-    """The part of the difference in the requested partitions. UsageError for one that neither source nor index has."""
+    """The part of the difference in the requested partitions. UsageError for a partition that neither the source nor
+    the index has."""
     types = root.types
     there = {root.partition_of(info.path, bool(columns)) for info in files}
     there |= set(root.source.recorded.folders or ())
@@ -324,9 +325,9 @@ def _unmapped(storage: Storage, view: View, difference: Diff, request: BuildRequ
 
 
 def check_rows(planned: Plan, request: BuildRequest) -> None:
-    """Refuse a first build with columns that the source does not have, for formats whose columns only rows show. It
-    reads the rows of the first file, and of the others if it lacks a column. For a dry run; a build finds the error
-    when it reads all rows."""
+    """Refuse a first build with columns that the source does not have, for formats whose files do not declare their
+    columns. It reads the rows of the first file, and of the others if it lacks a column. Only a dry run calls it: a
+    build finds the error when it reads all rows."""
     if planned.spec is None and is_inferred(planned.format, planned.options):
         options, root, files = planned.options, planned.root, planned.difference.to_index
         _check_new(
@@ -347,8 +348,8 @@ def _check_new(
     files: Sequence[FileInfo],
     options_of: Callable[[Sequence[FileInfo]], Mapping[str, str]],
 ) -> None:
-    """Refuse a first build with columns that the source does not have. Mostly one file shows them; for a table, the
-    catalog."""
+    """Refuse a first build with columns that the source does not have. The columns of one file are mostly enough. The
+    columns of a table are in the catalog."""
     if root.source.columns is not None:
         new_spec(request, root, format_name, partitions, [])
         return

@@ -131,7 +131,8 @@ def new_spec(
 
 
 def _is_flat(partitions: Sequence[str], keys: Sequence[KeyColumn]) -> bool:
-    """Whether the index of a lake table is flat by default: where it has partitions that the key does not choose."""
+    """Whether the index of a lake table is flat by default: the table has partition columns, and none of them is in the
+    key."""
     return bool(partitions) and not any(key.partition for key in keys)
 
 
@@ -179,8 +180,8 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
 
 
 def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
-    """Raise SpecMismatch where a catalog table now declares an indexed column at another place, and one of the indexed
-    `files` has columns by place: the index would have another column of it."""
+    """Raise SpecMismatch where a catalog table now declares an indexed column at another position, and one of the
+    indexed `files` has columns without names: the entries of this file have the values of another column."""
     if root.source.columns is None or root.source.versions is not None:  # a lake table's columns have ids or names
         return
     before, now = parse_ddl(spec.schema).names, parse_ddl(root.source.columns).names
@@ -201,12 +202,12 @@ def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -
 
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
-    """Raise SpecMismatch for files whose indexed columns have another stored type than the index, or other units of it.
-    A column may be absent, or of type null."""
+    """Raise UsageError for a file in which an indexed column has another stored type than in the index, or other units,
+    and for a column whose name differs in case only. A column may be absent, or of type null."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
-            if alike:  # Spark would read it as the other column
+            if alike:  # Spark ignores case, and would read it as this column
                 raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
             if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
                 raise UsageError(
@@ -226,7 +227,7 @@ def _of_files(described: Sequence[Described]) -> Columns:
 
 
 def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
-    """A column with its type in the first file that has values of it."""
+    """A column of the spec. Its type comes from the first file with values of the column."""
     if name in partitions:
         return KeyColumn(name, partitions[name], partition=True)
     there = [(path, schema.field(name).type) for path, schema in columns if name in schema.names]

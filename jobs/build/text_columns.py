@@ -1,4 +1,4 @@
-"""The columns that the files of a source are read with, where the files do not declare them."""
+"""The columns with which text files are read, since these files do not declare their columns."""
 
 from collections.abc import Sequence
 

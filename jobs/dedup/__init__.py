@@ -8,12 +8,12 @@
 - `layout`         format, columns and folders of new files
 - `rejected`       the report of rows that were not appended
 - `staged_files`   new rows in files that no reader sees
-- `batch_rows`     what checks the rows, and writes the new ones: Spark or this process
+- `batch_rows`     the interface of the engine that checks the rows and writes the new ones
 - `source_cast`    casts to the columns of the source
 - `local_rows`     the rows of a batch in this process
 - `bootstrap`      an append to a source that has no index yet
 - `finish`         finishes appends that were interrupted
-- `append`         appends these rows, each key once
+- `append`         appends the rows whose key is new, each key once
 - `append_here`    the append in this process
 """
 

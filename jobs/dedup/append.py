@@ -173,9 +173,9 @@ class _Run:
             opened = existing(self.index, self.origin)
             if opened is not None:
                 check_appendable(self.index, opened.spec)
-                if not is_lake(opened.spec.source_name):  # whose columns may be other ones at a newer version
-                    with suppress(SourceError):  # files changed since they were indexed: the check below runs again
-                        rows.check_columns(opened)  # before hours of indexing
+                if not is_lake(opened.spec.source_name):  # a newer version may have other columns
+                    with suppress(SourceError):  # a file changed since it was indexed: `_layout` checks again
+                        rows.check_columns(opened)  # before the indexing, which may take hours
             wait(attempt)
             with self.stages.stage("bring up to date"):
                 log = bring_up_to_date(rows.engine, self.index, self.progress, self.origin, self.asked.vanished)
@@ -301,8 +301,8 @@ class _Run:
         )
 
     def report(self, target: Path, append: Append) -> int | None:
-        """Write the report of the rows that were not appended, whose keys are indexed now. Returns their number; None
-        if the run that began the append had no report."""
+        """Write the report of the rows that were not appended; their keys are in the index by now. Returns their
+        number; None if the run that began the append made no report."""
         if append.counts[REPORTED] is None:
             return None
         opened = open_index(self.index)
@@ -313,14 +313,15 @@ class _Run:
 
 
 def batch_word(batch_id: str) -> str:
-    """The part of a file's name that names the batch, in the files that its appends add."""
+    """The part of a file's name that identifies the batch, in the files that an append adds."""
     return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
-    """The treatment of null keys. If files with the null keys of an unknown batch lie in the source, the index was lost
-    and built again. Then either all rows with a null key were appended, or it is unknown which. Other rows are looked
-    up as always."""
+    """The treatment of null keys. The source may have files with the null keys of a batch that the index does not know:
+    the index was lost and built again. If all files of such an append are there, all rows with a null key count as
+    appended. If some are missing, StalePointer: it is unknown which rows were appended. Rows without a null key are
+    looked up as usual."""
     parts: dict[str, tuple[int, set[str]]] = {}
     for match in filter(None, map(PART.search, opened.view.covered)):
         if match[3] == batch_word(batch_id):

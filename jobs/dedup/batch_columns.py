@@ -66,8 +66,8 @@ ARROW: EngineTypes = _ArrowTypes()
 
 
 class BatchColumn(NamedTuple):
-    """A column of a batch: the Arrow type that holds exactly the values of its type in the engine, how that is shown,
-    and the Arrow type that the engine takes."""
+    """A column of a batch. `exact` is the Arrow type with exactly the values of the column's type in the engine,
+    `shown` the name of that type in messages, `target` the Arrow type in which the engine takes the values."""
 
     name: str
     exact: pa.DataType
@@ -78,9 +78,9 @@ class BatchColumn(NamedTuple):
 def column_kinds(
     files: Sequence[BatchFile], wanted: Mapping[str, Any], in_utc: bool, engine: EngineTypes = ARROW
 ) -> dict[str, Any]:
-    """The type of each column of some files, without partition columns: `wanted`, the source's type, if it holds
-    the types of all files, else one of the files' types. With `in_utc` a timestamp without a zone is an instant.
-    UsageError where no type of the engine holds a column, or no type of a file holds the others."""
+    """The type of each column of some files, without partition columns: `wanted`, the source's type, if it holds the
+    types of all files, else one of the files' types. With `in_utc` a timestamp without a zone is an instant. UsageError
+    where no type of the engine holds a column, or no file's type holds the types of the other files."""
     found: dict[str, dict[pa.DataType, str]] = {}
     for file in files:
         for field in file.schema:
@@ -112,9 +112,9 @@ def _kind(name: str, found: Mapping[pa.DataType, str], wanted: Any, in_utc: bool
 
 
 def _fits(found: pa.DataType, kind: Any, in_utc: bool, engine: EngineTypes) -> bool:
-    """Whether a type of the engine holds every value of a file's type, or refuses it. A cast cuts no fraction, leaves
-    out no field of a record, parses no text, and puts no time into a zone, except UTC within records and lists, where
-    INT96 has no zone."""
+    """Whether a column of a file may be cast to a type of the engine: the cast keeps or refuses each value. It does not
+    cut a fraction, drop a field of a record or parse text. It does not give a zone to a time, except UTC within records
+    and lists, where INT96 has no zone."""
     try:
         exact, own = engine.exact(kind), engine.own(found)
     except NoType:
@@ -125,8 +125,9 @@ def _fits(found: pa.DataType, kind: Any, in_utc: bool, engine: EngineTypes) -> b
 
 
 def in_kind(array: pa.Array, column: BatchColumn, offsets: pa.Array, by_ordinal: bool, path: str) -> pa.Array:
-    """A column of a file in the type of a column of the batch. UnsupportedFormat, with the value and
-    its place (by `offsets`: a row of the file if `by_ordinal`, else a byte), where the type does not hold it."""
+    """A column of a file in the type of a column of the batch. UnsupportedFormat, with the value and its place, where
+    the type does not hold it. `offsets` has the place of each value: the row in the file if `by_ordinal`, else the
+    byte."""
     name, exact, shown, target = column
     try:
         return conform(array, exact).cast(target)
@@ -161,7 +162,7 @@ def json_columns(found: pa.Schema, wanted: Mapping[str, pa.DataType | None], kno
 
 
 def _as_text(found: pa.DataType, wanted: pa.DataType | None, known: str, flat: bool = False) -> pa.DataType:
-    """The type to read a column of text as; `flat` if no values are nested in it."""
+    """The type in which a column of a text file is read. `flat`: its values are not nested."""
     if wanted is None or (types.is_binary(wanted) and known.startswith(EXTENSION)):
         return found
     try:

@@ -22,7 +22,7 @@ LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 MOST_TASKS = 10_000
 EXPECTED = "a batch: a data file whose name engines do not skip, or a folder of such files"
 TEXT = {"whole_file": "true"}  # a batch is read from beginning to end, so compressed text is allowed
-# Text that is opened for its digest only: no content is an error.
+# The options for a text file that is opened for its digest only: no content is an error.
 BARE_TEXT = {"csv": {**TEXT, "schema": "", "header": "false", "quote": ""}, "jsonl": {**TEXT, "schema": ""}}
 
 
@@ -97,8 +97,8 @@ def describe_batch(
 
 
 def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, Split]]]:
-    """The splits for each task, with the ordinals of their files: consecutive ones, of about equal length. There are
-    about `tasks` tasks, or more where splits are many."""
+    """The splits for each task, each with the ordinal of its file. A task gets consecutive splits, and all tasks get
+    about the same number of bytes. There are about `tasks` tasks, or more where splits are many."""
     pieces = [(ordinal, split) for ordinal, file in enumerate(files) for split in file.splits]
     tasks = min(len(pieces), max(tasks, len(pieces) // 64), MOST_TASKS)
     sizes = np.array([end - begin + 1 for _, (begin, end) in pieces], dtype=np.int64)

@@ -111,7 +111,7 @@ def _text_files(
     options: Options,
     index: Index,
 ) -> list[BatchFile]:
-    """Open files of formats without types with the types of the source."""
+    """Open text files, and read their columns in the types of the source."""
     tasks, known = reading.tasks, index.view.snapshot.columns
     folders = set(root.partitions(infos))
     of_source = [name for name in index.view.columns if name not in folders]
@@ -202,7 +202,7 @@ def rows_of(
         names = [column.name for column in columns if column.name in own]
         for batch in source.scan(reader, names, split):
             offsets = batch.column(batch.num_columns - len(POINTER_FIELDS))
-            found = dict(zip(names, batch.columns, strict=False))  # the columns of the pointer come after
+            found = dict(zip(names, batch.columns, strict=False))  # drops the pointer columns
             arrays = [
                 in_kind(found[column.name], column, offsets, by_ordinal, reader.name)
                 if column.name in found

@@ -42,7 +42,7 @@ class BatchRows(Protocol):
 
     @property
     def columns(self) -> Mapping[str, str | None]:
-        """The columns, each with its type if it has no order (`order_of`), else None."""
+        """The columns by name: None for a column whose values have an order (`order_of`), else the name of its type."""
         ...
 
     @property
@@ -55,8 +55,8 @@ class BatchRows(Protocol):
         ...
 
     def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
-        """The source's columns as this batch has them; partition columns are text. Without an index, those of its first
-        files. UsageError as in `check_columns`."""
+        """The columns that this batch gives to a source without files; partition columns are text. If the source has
+        files, the result is not used. UsageError as in `check_columns`."""
         ...
 
     def reported(self, index: Index) -> pa.Schema:
@@ -68,7 +68,7 @@ class BatchRows(Protocol):
         ...
 
     def stage(self, staging: Staging, stages: Stages) -> Staged:
-        """Check the rows, and write the new ones. StageRunAgain where this has to run again."""
+        """Check the rows, and write the new ones. StageRunAgain where the caller has to call it again."""
         ...
 
     @property

@@ -79,13 +79,14 @@ def check_within(names: Collection[str], within: Sequence[str]) -> None:
 
 
 def within_names(within: Sequence[str]) -> list[str]:
-    """The columns that a check adds for them."""
+    """The names of the columns that a check adds for the partition columns `within`."""
     return [f"{WITHIN_PREFIX}{i}" for i in range(len(within))]
 
 
 class KeyCheck:
-    """Finds the outcomes of rows that come in the order of their keys, and of the partition columns `within` which keys
-    are compared. `index` gives the index, None where there is none yet."""
+    """Finds the outcome of each row. The rows come sorted by their keys and the partition columns `within`; keys are
+    compared only between rows with the same values of these columns. `index` returns the index; it is None if there is
+    no index yet."""
 
     def __init__(
         self,
@@ -150,7 +151,8 @@ def _nulls(array: pa.Array) -> Bools:
 
 
 def _begins(arrays: Columns, kinds: Sequence[str], last: Columns | None) -> tuple[Bools, Columns]:
-    """Which rows are the first of their key, and the key of the last row; `last` is that of the rows before."""
+    """For each row, whether it is the first with its key; and the key of the last row. `last` is the key of the row
+    before these rows."""
     compared = [comparable(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
     rows = len(compared[0])
     joined = compared if last is None else [pa.concat_arrays(pair) for pair in zip(last, compared, strict=True)]

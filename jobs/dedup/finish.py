@@ -1,7 +1,7 @@
-"""The end of committed appends: finish them, and bring the index up to date. An append begins and ends with it.
+"""Finish committed appends, and bring the index up to date. An append does this when it begins and when it ends.
 
-Afterwards the index has every row of the source. The log of appends (`gnomon.shadow.commit.append_log`) shows the work
-left; the first run after a crash does it."""
+Afterwards the index has every row of the source. The log of appends (`gnomon.shadow.commit.append_log`) shows the
+unfinished work; the first run after a crash does it."""
 
 from contextlib import suppress
 

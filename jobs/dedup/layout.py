@@ -68,7 +68,7 @@ class Layout:
     split: Split | None = None
 
     def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
-        """The partition of some values, by its folder names, and the folder of its files. UsageError for a partition
+        """The partition with these values, as folder names, and the folder of its files. UsageError for a partition
         that cannot exist."""
         named = dict(zip(self.partitions, texts, strict=True))
         values = tuple(as_partition_value(text, self.types.get(name, "string"), name) for name, text in named.items())

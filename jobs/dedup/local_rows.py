@@ -111,7 +111,8 @@ def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary, and of long text."""
+    """The type of the values of a dictionary or of run-end encoding. Large strings and string views become strings;
+    binary types likewise."""
     kind = value_type(kind) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
@@ -257,7 +258,7 @@ class _Work:
         return pc.sort_indices(table, sort_keys=[(str(i), direction) for i, (_, direction) in enumerate(columns)])
 
     def _note(self, parts: Sequence[pa.Array]) -> None:
-        """Number the partitions of rows."""
+        """Give a number to each partition of these rows that has none."""
         if parts:
             for one in coded(parts)[1]:
                 self.partitions.setdefault(one, len(self.partitions))
@@ -339,7 +340,8 @@ def _gathered(groups: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def coded(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:
-    """For each row the number of its values, and the values by number."""
+    """Number the distinct combinations of values of some columns. Returns the number of each row's combination, and the
+    combinations by number."""
     values: list[tuple[str | None, ...]] = [()]
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:

@@ -3,8 +3,8 @@ shows whether a batch with a known name has the same rows again.
 
 The hash of a row is Spark's xxhash64 over its columns in the order of their names, with the places of nulls, which that
 hash ignores. Partition columns are hashed as the text of their folders. Numbers are hashed in the widest type of their
-kind, since the source's column may be widened between two runs. A batch with columns of types that Spark lacks, or of
-nested ones, has a digest of its own kind in this process (`MARK`)."""
+kind, since the source's column may be widened between two runs. If a batch has nested columns, or columns of types that
+Spark lacks, its digest in this process differs from Spark's, and ends with `MARK`."""
 
 from collections.abc import Collection
 
@@ -39,7 +39,7 @@ def are_of_one_kind(one: str, other: str) -> bool:
 
 
 def mark_of(schema: pa.Schema, partitions: Collection[str]) -> str:
-    """MARK for a batch whose digest differs from that which Spark gives it; else empty."""
+    """MARK for a batch to which this process and Spark give different digests; else empty."""
     is_alike = all(field.name in partitions or _is_of_spark(field.type) for field in schema)
     return "" if is_alike else MARK
 
@@ -64,7 +64,7 @@ def total_of(hashes: npt.NDArray[np.int64]) -> int:
 
 
 def _is_of_spark(kind: pa.DataType) -> bool:
-    """Whether Spark has the values of a type under the same type."""
+    """Whether Spark has the same type, so that both engines hash its values alike."""
     if types.is_timestamp(kind):
         return bool(kind.unit == "us")
     tests = (

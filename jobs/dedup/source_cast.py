@@ -17,7 +17,7 @@ from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, is_lake
 from gnomon.shadow.values import shown_key
 
 IsKind = Callable[[pa.DataType], bool]
-# Types whose text is the same everywhere, with the form of their texts.
+# Types whose values have the same text in each engine, with the pattern of these texts.
 WITH_TEXT: tuple[tuple[IsKind, re.Pattern[str]], ...] = (
     (types.is_integer, re.compile(r"-?[1-9]\d*|0")),
     (types.is_date32, re.compile(r"\d{4}-\d\d-\d\d")),
@@ -29,15 +29,15 @@ DECLARED = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
 
 @dataclass(frozen=True)
 class SourceCast:
-    """The columns of the source, in its types; those of partitions are text. `declared` has the types of the partition
-    columns of a lake table."""
+    """The cast of a batch to the columns of its source. `columns` has the source's columns and types; partition columns
+    are text. `declared` has the types of the partition columns of a lake table."""
 
     columns: pa.Schema
     partitions: tuple[str, ...]
     declared: dict[str, str]
 
     def names(self, wanted: Sequence[str]) -> list[str]:
-        """These columns, in the source's order."""
+        """The `wanted` columns that the source has, in the source's order."""
         return [name for name in self.columns.names if name in wanted]
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

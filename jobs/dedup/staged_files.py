@@ -1,4 +1,5 @@
-"""Staged files: the new rows of a batch, written as data files in the source's format, where no reader of it looks.
+"""Staged files: the new rows of a batch, written as data files in the source's format, to a folder that readers of the
+source skip.
 
 They are written through `gnomon.shadow.storage`, so that each file is whole and durable before it counts. Other rows
 are counted, so that the counts of the batch are exact."""
@@ -33,8 +34,8 @@ NUMBERS = ("size", *COUNTS, "digest", "task", "of_rejected")
 
 class Piece(NamedTuple):
     """The report of a task on a partition of the source: a file that it wrote (with `appended` rows) or, without a
-    path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. Pieces of NOBODYS have a
-    file `of_rejected` rows, or the number of a `task` of the check that rows came from."""
+    path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. A piece with the partition
+    NOBODYS reports a file of rejected rows (`of_rejected`), or the number of a `task` of the check that sent rows."""
 
     partition: str
     folder: str

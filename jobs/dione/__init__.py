@@ -1,12 +1,12 @@
-"""Indexes of Dione's: taken over, and written for its readers.
+"""The import of an index of Dione, and the export of an index in Dione's format.
 
 - `import_index`  the import: a build whose entries come from Dione's index
-- `export_index`  an index as one of Dione's
-- `export_files`  its files
-- `export_folder` where they are written, by one export at a time
-- `dione_index`   the files and columns of an index of Dione's
-- `takeover`      its entries, with pointers translated and compared with the source
-- `engine`        the engine of such a build
+- `export_index`  the export
+- `export_files`  the index files of an export
+- `export_folder` the folder of an export, to which one export at a time writes
+- `dione_index`   the files and columns of an index of Dione
+- `takeover`      the entries of an index of Dione, with pointers translated and compared with the source
+- `engine`        the engine of an import
 """
 
 from gnomon.jobs.dione.dione_index import DATA_TABLE

@@ -1,4 +1,4 @@
-"""An index of Dione's: its files by partition, its columns, and the table that it is of."""
+"""An index of Dione: its files by partition, its columns, and its data table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class DioneFile(NamedTuple):
 
 @dataclass(frozen=True)
 class DioneIndex:
-    """`files` has the files of each partition, with its values. `source` is the data table, "" where only its user
-    knows it."""
+    """`files` has the values and the files of each partition. `source` is the data table; "" if the index does not name
+    it."""
 
     name: str
     files: Sequence[tuple[Values, Sequence[DioneFile]]]
@@ -46,7 +46,7 @@ class DioneIndex:
 
 
 def dione_table(table: CatalogTable, asked: str) -> DioneIndex:
-    """The index behind a table of Dione's in the catalog. UsageError for another table."""
+    """The index of one of Dione's index tables in the catalog. UsageError for any other table."""
     properties = table.properties
     if DATA_TABLE not in properties:
         raise UsageError(f"expected an index table of Dione's, which has the property {DATA_TABLE}", asked)
@@ -63,7 +63,8 @@ def dione_table(table: CatalogTable, asked: str) -> DioneIndex:
 
 
 def dione_folder(location: str) -> DioneIndex:
-    """The index in a folder. SourceNotFound where there are no files of Dione's; UsageError for an index of ours."""
+    """The index in a folder. SourceNotFound where the folder has no index files of Dione; UsageError for an index of
+    Gnomon."""
     storage = storage_at(location)
     if any(True for _ in storage.list(SPEC_PATH.rpartition("/")[0], hidden=True)):
         raise UsageError("an index of ours; expected the folder of an index of Dione's", location)

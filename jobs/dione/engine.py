@@ -1,4 +1,4 @@
-"""The engine of an import: entries come from an index of Dione's, and the source is not scanned."""
+"""The engine of an import: it reads the entries from an index of Dione instead of scanning the source."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,8 +15,8 @@ from gnomon.shadow.tables import LakeSource, Table
 
 
 class DioneEngine(LocalEngine):
-    """Writes index files from the entries of `index`. `catalog` reads tables; None where none is named. `left_out` has
-    the files whose entries were not taken over."""
+    """Writes index files from the entries of `index`. `catalog` reads tables of the catalog; None if no table is named.
+    `left_out` has the files whose entries were not taken over."""
 
     def __init__(
         self,

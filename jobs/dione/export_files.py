@@ -24,12 +24,12 @@ from gnomon.shadow.storage import Storage, is_local, join
 from gnomon.sources import POINTER_COLUMNS, RowTable, open_source, row_table
 
 INTERVAL = 1000  # entries of a node, as in Dione's jobs
-NODE_BYTES = 256 << 10  # about the most bytes of a node: with more, it has fewer entries
-BUCKET_ENTRIES = 500_000  # far below the 50 MB beyond which Dione's join takes one file for several
+NODE_BYTES = 256 << 10  # approximate limit of a node: if INTERVAL entries are longer, a node has fewer
+BUCKET_ENTRIES = 500_000  # far below 50 MB: Dione's join takes a larger file for several files
 FILE = " "  # a name that no column has: the number of an entry's source file
 NO_SIZE = -1  # Dione's `data_size` in Parquet and ORC
 WITHOUT_SIZES = ("parquet", "orc")
-ROW_GROUPS = "parquet"  # whose pointers of Dione's name row groups; other formats have equal pointers
+ROW_GROUPS = "parquet"  # Dione's pointers into it name row groups; for other formats they equal Gnomon's
 SCHEMES = {"s3": "s3a", "az": "abfs"}  # as Hadoop names them
 WHILE_EXPORTED = "since it was indexed"
 
@@ -89,13 +89,15 @@ class ExportedFiles:
         return self._partitions[int(np.searchsorted(self._first, number, side="right")) - 1]
 
     def _entries(self) -> Iterator[pa.Table]:
-        """The live entries with Dione's pointers, the number of their source file, and of their file here."""
+        """Yield the live entries with Dione's pointers. Each has the number of its source file and of its exported
+        file."""
         columns = [column for column in entry_columns(self._view.spec) if column.part != PARTITION]
         for batch in self._scanned(columns, set(self._partitions)):
             yield self._exported(batch)
 
     def _scanned(self, columns: Sequence[EntryColumn], wanted: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """The live entries of partitions. The caller may take partitions out of `wanted` meanwhile."""
+        """Yield the live entries of the `wanted` partitions. The caller may remove partitions from `wanted` between two
+        batches."""
         spec = self._view.spec
         for segment in self._view.segments:
             for file in segment.by_bucket.values():
@@ -107,8 +109,9 @@ class ExportedFiles:
                         yield batch
 
     def _with_keys(self, buckets: Sequence[int]) -> Offsets:
-        """The number of buckets of each partition: as many as asked for, or the most of which each has a key. Dione
-        takes the number of files for that of the buckets, and its join fails at a file without entries."""
+        """The number of buckets of each partition: the given number, or the largest number below it with which each
+        bucket has a key. Dione takes the number of files for that of the buckets, and its join fails at a file without
+        entries."""
         open_places = {partition: place for place, partition in enumerate(self._partitions) if buckets[place] > 1}
         hashes = {place: np.empty(0, np.int64) for place in open_places.values()}
         columns = [one for one in entry_columns(self._view.spec) if one.part == KEY or one.name == POINTER_COLUMNS[0]]
@@ -157,7 +160,7 @@ class ExportedFiles:
         return pa.Table.from_arrays(arrays, names=[*own, FILE, *POINTER_COLUMNS[1:], GROUP])
 
     def _of_row_groups(self, files: Numbers, offsets: Offsets, sub_offsets: Offsets) -> list[Offsets]:
-        """Dione's pointers to rows of Parquet files."""
+        """Translate Gnomon's pointers to rows of Parquet files into Dione's."""
         found = [offsets.copy(), sub_offsets.copy()]
         order = np.argsort(files, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):

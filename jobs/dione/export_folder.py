@@ -1,9 +1,9 @@
-"""The folder of an export: the files of each partition, and which export may write there.
+"""The folder of an export, with a record of the files of each partition. One export at a time may write to it.
 
-A record is a file with a number: `_gnomon-export.1.json`. An export writes one when it begins, in which the partitions
-that it changes have no files, and one when it has ended. Each has the next number. A storage gives a name to one writer
-only, so of two exports at once one finds that its record is not the newest. It removes its files and fails. Both remove
-files by name, and never those of the other.
+A record is a numbered file: `_gnomon-export.1.json`. An export writes a record when it begins, in which the partitions
+that it changes have no files, and another record when it ends. Each record has the next number. Records are put
+create-only, so one of two concurrent exports finds that its record is not the newest. It removes its own files and
+fails. An export removes files by name, and so never removes a file of the other export.
 """
 
 import json
@@ -15,7 +15,7 @@ from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, UsageError
 from gnomon.shadow.storage import Storage, join
 
 PREFIX, SUFFIX = "_gnomon-export.", ".json"  # engines skip names that begin with an underscore
-KEPT = 20  # records: the name of a removed one is free again, for an export that began before it
+KEPT = 20  # records: an export that began before a removed record could write its number again
 
 
 class Partition(NamedTuple):
@@ -28,8 +28,8 @@ class Partition(NamedTuple):
 class ExportFolder:
     """An export to a folder. Call `unchanged`, `begin`, `put` for each file, and `end`.
 
-    UsageError where there are files, and no record of an export. ConcurrentCommit where another export has begun since:
-    it replaces what this one wrote."""
+    UsageError where the folder has files, but no record of an export. ConcurrentCommit where another export has begun
+    since: that export replaces the files of this one."""
 
     def __init__(self, out: Storage) -> None:
         self._out = out
@@ -48,8 +48,8 @@ class ExportFolder:
         return self._out.root
 
     def unchanged(self, digests: Mapping[str, str]) -> dict[str, Partition]:
-        """The partitions with these digests whose files are all there. UsageError for files in a folder that is no
-        partition of either."""
+        """The recorded partitions that still have these digests and all of their files. UsageError for files in a
+        folder that is a partition neither in the record nor in `digests`."""
         for folder in self._there:
             if folder and folder not in self.partitions and folder not in digests:
                 raise UsageError("no export has written these files; remove them", join(self.root, folder))
@@ -60,7 +60,7 @@ class ExportFolder:
         }
 
     def begin(self, unchanged: Mapping[str, Partition], others: Iterable[str]) -> None:
-        """Remove the files of the partitions `others`, which change."""
+        """Write the first record, and remove the files of the partitions `others`, which will change."""
         changed = {folder: Partition("", []) for folder in others}
         self._put_record({**unchanged, **changed})
         for folder in changed:
@@ -76,7 +76,7 @@ class ExportFolder:
         self._check()
 
     def put_schema(self, path: str, text: str) -> None:
-        """Write a file that may be there."""
+        """Write a file, unless it is there with the same text."""
         data = text.encode()
         try:
             if self._out.read(path) == data:
@@ -98,7 +98,7 @@ class ExportFolder:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _records(self) -> list[int]:
-        """The numbers of the records. UsageError where there are other files alone."""
+        """The numbers of the records. UsageError where the folder has only other files."""
         numbers, other = [], ""
         for info in self._out.list(hidden=True):
             number = info.path.removeprefix(PREFIX).removesuffix(SUFFIX)
@@ -110,8 +110,8 @@ class ExportFolder:
         return numbers
 
     def _read(self) -> dict[str, Partition]:
-        """The newest record. UsageError for other bytes, and for a record that names other folders than those of
-        partitions: the next export removes their files."""
+        """The newest record. UsageError for a damaged record, and for one that names a folder that is not a partition:
+        the export would remove files there."""
         path = _path(self._number)
         try:
             data = self._out.read(path)

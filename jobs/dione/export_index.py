@@ -1,4 +1,4 @@
-"""The export of an index as one of Dione's: its files, its buckets, its names."""
+"""The export of an index in Dione's format."""
 
 import hashlib
 import json
@@ -41,12 +41,13 @@ class Exported:
 def export_dione(
     index: Place, folder: Place, table: str = "NAME", data_table: str = "", memory: int = MEMORY_BYTES
 ) -> Exported:
-    """Write the newest snapshot of an index to a folder as an index of Dione's. A later export to the same folder
-    writes the partitions whose source files or own files have changed. `table` is the name of the index table and `data_table` that of the
-    data in the `statement`; an index of a table of the catalog names its own data.
+    """Write the newest snapshot of an index to a folder as an index of Dione. A later export to the same folder writes
+    only the partitions whose source files or exported files have changed. In the `statement`, `table` is the name of
+    the index table, and `data_table` the name of the data table, which the index of a catalog table knows.
 
     UsageError for an index that Dione cannot hold; StalePointer where a Parquet file has changed since it was indexed;
-    ConcurrentCommit where another export to this folder began meanwhile; other errors as in a scan of the index. While a partition is written, Dione's readers may miss its keys."""
+    ConcurrentCommit where another export to this folder began meanwhile; other errors as in a scan of the index. While
+    a partition is written, Dione's readers may not find its keys."""
     storage, out = storage_at(index), storage_at(folder)
     view = open_view(storage)
     schema = _checked(view)
@@ -108,7 +109,7 @@ def _folder(partition: str) -> str:
 
 
 def _digests(view: View) -> dict[str, str]:
-    """For each partition with rows, a text that changes with its files."""
+    """The digest of each partition with rows. It changes when the source files of the partition change."""
     files: dict[str, list[list[object]]] = {}
     for file in view.covered.values():
         if file.rows:

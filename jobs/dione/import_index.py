@@ -17,7 +17,7 @@ from gnomon.shadow.tables import is_lake
 
 @dataclass(frozen=True)
 class ImportResult:
-    """The result of an import: that of the build, and the source files that it left out, since their entries in
+    """The result of an import: the result of its build, and the source files that it left out, since their entries in
     Dione's index are missing or wrong. `gnomon build INDEX` indexes them."""
 
     build: BuildResult
@@ -42,15 +42,15 @@ def import_dione(
     moved: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> ImportResult:
-    """Take over an index of Dione's: the folder or the table `table:db.name` of it. `source` is the data that it is of
-    (a path or `table:db.name`); a table of Dione's names its own. `include` chooses from its more fields, by default
-    all.
+    """Import an index of Dione. `dione` is its folder or its table `table:db.name`. `source` is the data (a path or
+    `table:db.name`), by default the table that the index table names. `include` chooses from the index's more fields,
+    by default all.
 
-    The entries are those of source files that `index` does not cover yet. Of each file they must be as many as its
-    rows, each must lead to another row, and sampled rows must have their keys. All rows are compared of files that
-    were written after Dione's index, or of all files with `compare_all`. A file that fails is left out. `moved` has
-    folders as Dione's entries name them, each with the folder of the same files now. `engine` reads tables; None where
-    none is named. Other arguments and errors are those of `build`."""
+    It imports the entries of source files that `index` does not cover yet. Each row of such a file must have exactly
+    one entry, and sampled rows must have the keys of their entries. All rows of a file are compared if the file was
+    written after Dione's index, or with `compare_all`. A file that fails a check is left out. `moved` maps folders as
+    Dione's entries name them to the folders where these files lie now. `engine` reads tables of the catalog; None if no
+    table is named. Other arguments and errors as in `build`."""
     found = find_index(as_location(dione), _read_no_table if engine is None else engine.read_table)
     place = as_location(source) if source is not None else found.source
     if not place:

@@ -1,4 +1,4 @@
-"""The entries of an index of Dione's, as entries of ours: their pointers translated and compared with the source."""
+"""The entries of an index of Dione as entries of Gnomon: pointers are translated, and compared with the source."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,22 +39,22 @@ class LeftOut(NamedTuple):
 
 @dataclass
 class _Tally:
-    """The entries of one source file, as far as they were read."""
+    """The entries of one source file that were read so far."""
 
     rows: RowTable
     seen: npt.NDArray[np.bool_]  # by row
     entries: int = 0
     strays: int = 0  # entries that lead to no row
-    hashes: int = 0  # their sum
+    hashes: int = 0  # sum of the hashes of compared entries
     sample: list[tuple[Key, Pointer]] = field(default_factory=list)
 
 
 class Takeover:
     """Reads the entries of some source files. After `entries` is exhausted, `described` has the files with their
-    numbers of rows, and `left_out` says which of them do not hold, by number.
+    numbers of rows, and `left_out` has the numbers of the files that failed a check, with the reason.
 
-    `compare_all` compares all entries with a scan of the indexed columns, also of files that are older than the
-    index. `moved` has the roots of files as the index names them, each with the place where the files lie now."""
+    `compare_all` compares all entries with a scan of the indexed columns, also of files that are older than the index.
+    `moved` maps folders as the index names them to the folders where their files lie now."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Takeover:
                 self.left_out[number] = "the index of Dione's has no entries of it"
 
     def _check_names(self) -> None:
-        """Raise UsageError where all names of files are of another source."""
+        """Raise UsageError where no file that the index names is a file of the source."""
         if not self._known or any(number != UNKNOWN for number in self._known.values()):
             return
         there = {join(self._root.storage.root, info.path) for info in self._root.list()}
@@ -108,7 +108,8 @@ class Takeover:
             )
 
     def _of_partition(self, of_partition: Sequence[int], files: Sequence[DioneFile]) -> Iterator[Entries]:
-        """The entries in the files of one partition, which should be of these source files."""
+        """Yield the entries in the index files of one partition. They should lead to the source files
+        `of_partition`."""
         written = min(file.info.mtime_ns for file in files)
         try:
             for file in files:
@@ -212,7 +213,7 @@ class Takeover:
             return name
 
     def _tally(self, number: int) -> _Tally | None:
-        """The tally of a file, which is opened for it. None for a file whose rows cannot be told."""
+        """The tally of a file, which is opened for it. None for a file that is left out."""
         if number in self._tallies:
             return self._tallies[number]
         if number in self.left_out:

@@ -1,4 +1,4 @@
-"""Tables of a catalog as sources: their names, and what the catalog says of them."""
+"""Tables of a catalog as sources: their names, and their metadata in the catalog."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ class CatalogTable:
     properties: Mapping[str, str]
 
     def root_at(self, location: str) -> SourceRoot:
-        """The table as a source. Files below `location` are named by their paths there."""
+        """The table as a source. Files below `location` are named by their paths relative to it."""
         return SourceRoot(source_storage(location), self.table_at(location))
 
     def table_at(self, location: str) -> Table:
-        """The folders of its partitions; those below `location` by their paths there."""
+        """The folders of the table's partitions. A folder below `location` is named by its path relative to it."""
         root = source_storage(location).root
         folders = {partition: below(root, place) for partition, place in self.places.items()}
         return Table(self.name, folders, self.types, self.columns, self.format, self.options)

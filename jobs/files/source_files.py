@@ -80,8 +80,8 @@ def describe(
 
 
 def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -> None:
-    """Raise UnsupportedFormat for text files whose names are of another text format: CSV would read JSON lines as
-    rows."""
+    """Raise UnsupportedFormat for a text file whose name has the ending of another text format: the CSV reader would
+    take JSON lines as rows."""
     if not FORMATS[format_name].endings:
         return
     for info in files:
@@ -91,7 +91,8 @@ def check_names(root: SourceRoot, format_name: str, files: Sequence[FileInfo]) -
 
 @contextmanager
 def of_one_format(reader: OpenFile, format_name: str) -> Iterator[None]:
-    """Read a file of the source in a block. UnsupportedFormat where its first bytes are of another format."""
+    """A context manager for a read of a source file. If the read fails and the file's first bytes are of another
+    format, it raises UnsupportedFormat."""
     try:
         yield
     except SourceError as error:
@@ -125,7 +126,8 @@ def _format_by_bytes(reader: OpenFile) -> str:
 def listed(
     storage: Readable, info: FileInfo, when: str = WHILE_LISTED, action: Action = Action.BUILD_AGAIN
 ) -> Iterator[OpenFile]:
-    """Open a file of a listing. StalePointer when it changed or is gone; its text has `when` and the advice."""
+    """Open a file of a listing. StalePointer where the file changed or is gone; the error has `when` in its text, and
+    `action` as its advice."""
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
@@ -135,8 +137,8 @@ def listed(
 
 
 def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
-    """The files. Those without a number of rows get the scan's count, by ordinal. BuildFailed where there is no
-    count."""
+    """The files, each with its number of rows. A file that is not counted gets the scan's count from `rows`, by
+    ordinal. BuildFailed where the scan has no count of it."""
     counted = []
     for ordinal, one in enumerate(described):
         if not one.is_counted:

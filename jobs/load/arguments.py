@@ -11,7 +11,8 @@ UNREADABLE = ("fail", "report")
 
 
 def check_given(names: Sequence[str], what: str) -> None:
-    """Raise UsageError for columns of a sample that share a name, or have a name of ours."""
+    """Raise UsageError for columns of a sample that share a name, or have a name with the prefix of Gnomon's temporary
+    columns."""
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise UsageError(f"{what}: it has more than one column {twice[0]}; rename one")

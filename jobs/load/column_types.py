@@ -38,8 +38,8 @@ def columns_in_files(index: Index, names: Sequence[str]) -> dict[str, pa.DataTyp
 
 
 def in_type(array: pa.Array, kind: pa.DataType, shown: str, name: str, rows: pa.Array, path: str) -> pa.Array:
-    """A column of a source file in a type, `shown` so in errors. UnsupportedFormat, with the value and its row (`rows`
-    has their offsets), where the type does not hold it."""
+    """A column of a source file in another type, which errors name `shown`. UnsupportedFormat, with the value and its
+    row, where the type does not hold it. `rows` has the row of each value."""
     if array.type == kind:
         return array
     if not can_hold(array.type, kind, SAFE_CAST):

@@ -31,8 +31,8 @@ Flags = npt.NDArray[np.bool_]
 
 
 def typed_keys(keys: pa.RecordBatch, spec: IndexSpec, what: str) -> tuple[list[pa.Array], Flags]:
-    """The key columns of a sample in the types of the index, in key order, and flags of the rows that may have a row
-    in the source: other rows have a value that the index's type does not hold, which is null here.
+    """The key columns of a sample in the types of the index, in key order, and a flag for each row. A flag is false
+    where the index's type does not hold a value of the row: the value is null here, and no row of the source has it.
 
     UsageError for a text that is no value of the type, and for a column whose values cannot be compared with it."""
     arrays, held = [], np.ones(keys.num_rows, bool)
@@ -113,7 +113,7 @@ def _equal_numbers(given: pa.Array, key: KeyColumn) -> pa.Array:
         read = given.cast(target)
         if pc.all(pc.equal(read.cast(given.type), given)).as_py() is not False:
             return read
-    except pa.ArrowException as error:  # of one value that the type does not hold
+    except pa.ArrowException as error:  # the type does not hold one of the values
         check_memory(error)
     numbers = given.to_pylist()
     if pa.types.is_decimal(target) and pa.types.is_floating(given.type):  # 0.1 is the decimal with these digits
@@ -132,7 +132,7 @@ def _equal_number(value: Any, key: KeyColumn) -> Any:
 
 
 def _has_units(found: pa.DataType, source: str) -> bool:
-    """Whether a column of times or moments counts in other units of a key's source type."""
+    """Whether a column of times or moments can be converted to the units of a key's source type."""
     if source.startswith("time("):
         return bool(pa.types.is_time(found))
     return _is_moment(found) and (bool(found.tz) or source.startswith("timestamp_ntz"))

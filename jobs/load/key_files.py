@@ -33,7 +33,7 @@ class KeyFile:
                 there = [name for name in self.schema.names if name in source.schema.names]
                 for split in one.splits:
                     for batch in source.scan(reader, there, split):
-                        found = dict(zip(there, batch.columns, strict=False))  # the columns of the pointer come after
+                        found = dict(zip(there, batch.columns, strict=False))  # drops the pointer columns
                         arrays = [found.get(name, pa.nulls(batch.num_rows)) for name in self.schema.names]
                         yield pa.RecordBatch.from_arrays(arrays, self.schema.names).cast(self.schema)
 

@@ -147,8 +147,8 @@ def _as_returned(keys: pa.RecordBatch, typed: Sequence[pa.Array], sample: pa.Sch
 
 
 class _Found:
-    """Pointers of keys, sorted by file and place: the row of the portion of each, its file as a number of `files`, and
-    the place in it."""
+    """Pointers of keys, sorted by file and place in the file. `rows` has the row in the portion of each pointer, `file`
+    the index of its file in `files`."""
 
     def __init__(
         self, files: Sequence[str], rows: Ints, file: Ints, offset: Ints, sub_offset: Ints, size: Ints

@@ -13,8 +13,9 @@ FILE = "part-00000.parquet"
 
 
 def write_parquet(rows: pa.RecordBatchReader, folder: Path, told: Callable[[int], None]) -> int:
-    """Write rows to a file in a new folder, and read its number of rows back. `told` is called with the number of rows
-    so far. Returns it. UnsupportedFormat for a column that Parquet cannot hold, StorageError where the disk fails."""
+    """Write rows to a file in a new folder, and read its number of rows back. Returns that number. `told` is called
+    with the number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError where
+    the disk fails."""
     count, held = 0, _Held()
     try:
         folder.mkdir(parents=True)
@@ -52,7 +53,7 @@ class _Held:
         return self._bytes
 
     def taken(self, schema: pa.Schema) -> pa.Table:
-        """The rows, which are not held any more."""
+        """Remove and return the rows."""
         table = pa.Table.from_batches(self._batches, schema)
         self._batches, self._bytes = [], 0
         return table

@@ -32,8 +32,8 @@ class InType(Protocol):
     """The conversion of a column of a source file to the type of the answer."""
 
     def __call__(self, array: pa.Array, name: str, rows: pa.Array, path: str) -> pa.Array:
-        """A column in its type; `rows` has the offsets of its values in the file, for the error of one that does not
-        fit."""
+        """A column in the type of the answer. `rows` has the offset of each value in the file, for the error about a
+        value that does not fit."""
         ...
 
 
@@ -87,7 +87,7 @@ class RowReader:
             begin = end
 
     def _prepared(self, wanted: "_FileRows") -> str | None:
-        """Translate pointers of Dione's, and set the read units of `wanted`. Returns the error where the file cannot be
+        """Translate Dione's pointers, and set the read units of `wanted`. Returns the error where the file cannot be
         opened."""
         stats = FetchReads()
         try:
@@ -118,8 +118,8 @@ class RowReader:
     def _halved(
         self, wanted: "_FileRows", begin: int, end: int, error: SourceError
     ) -> Iterator[tuple[int, int, list[pa.Array] | str]]:
-        """`_read` of rows whose common read fails. The rows of a block are readable all or not at all: even if it can
-        be decoded up to some row, it may be damaged before."""
+        """Yield as `_read` does, for rows that cannot be read together: each half is read by itself. Either all rows of
+        a block can be read, or none: a block that is decoded up to some row may be damaged before this row."""
         middle = wanted.middle(begin, end)
         if not begin < middle < end or self._all_fail(wanted, begin, end, error):
             yield begin, end, str(error)
@@ -132,9 +132,9 @@ class RowReader:
                 yield low, high, found
 
     def _all_fail(self, wanted: "_FileRows", begin: int, end: int, error: SourceError) -> bool:
-        """Whether all rows fail like some of them. If the first and the last fail at the same place of the file, all
-        between them do. An error without a place may be of a value that several rows have, or of any row; in the second
-        case a read of no rows fails, too."""
+        """Whether all rows fail with this error. If the first and the last row fail at the same place of the file, all
+        rows between them fail. An error without a place may concern a value of several rows, or every row; if it
+        concerns every row, a read of no rows fails, too."""
         if error.offset is not None:
             return self._fails(wanted, begin, begin + 1, error) and self._fails(wanted, end - 1, end, error)
         return self._fails(wanted, begin, begin, error)
@@ -205,8 +205,9 @@ class RowReader:
 
 
 class _FileRows:
-    """The wanted rows of one file. `run` has a row of the sample for each, sorted by pointer. `pointers` has each
-    pointer once, `first` its first row in `run`, and `places` the pointer of each row of `run`."""
+    """The wanted rows of one file. `run` has rows of the sample with their pointers, sorted by pointer. `pointers` has
+    each distinct pointer once, `first` the first row of `run` with this pointer. `places` has the index in `pointers`
+    for each row of `run`."""
 
     units: Numbers
 
@@ -237,11 +238,12 @@ class _FileRows:
 
     @property
     def rows(self) -> int:
-        """Of the file."""
+        """The number of distinct rows of the file."""
         return len(self.first)
 
     def filled(self, files: RowsOfFiles) -> NDArray[np.float64]:
-        """The cumulative bytes of the rows, from the sizes in the pointers, else from the mean of the file."""
+        """The cumulative bytes of the rows. The bytes of a row are the size in its pointer, or else the mean of the
+        file's rows."""
         if self._filled is None:
             sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
             self._filled = np.cumsum(np.where(sizes > 0, sizes, files.row_bytes(self.path)), dtype=np.float64)

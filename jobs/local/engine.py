@@ -34,13 +34,13 @@ def has_spark() -> bool:
     """Whether Spark's Python package is installed. It is not imported."""
     try:
         return importlib.util.find_spec("pyspark") is not None
-    except (ModuleNotFoundError, ValueError):  # of a finder that refuses the name
+    except (ModuleNotFoundError, ValueError):  # an import finder refuses the name
         return False
 
 
 class LocalEngine:
     """Builds in this process. `memory` is the number of bytes that entries may take; entries beyond go to temporary
-    files. `most_rows` refuses larger builds."""
+    files. UsageError for a build of more than `most_rows` rows."""
 
     def __init__(self, memory: int = MEMORY_BYTES, most_rows: int | None = None) -> None:
         self.memory = memory

@@ -1,4 +1,4 @@
-"""Keys to pointers: which index files may hold a key, and the live entries that they hold.
+"""Look-ups of keys: the index files that may hold a key, and the live entries in them.
 
 - `point`             the entries of one key or a few
 - `tree_search`       one look-up in the index files that may hold its keys

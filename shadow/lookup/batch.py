@@ -127,8 +127,8 @@ class Matcher:
         return held
 
     def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
-        """The rows of a group that pass the Bloom filters. Where all files have a filter, it is checked before the keys
-        are sorted, which takes longer."""
+        """The rows of a group that pass the Bloom filters. If the filters of all files pay, they are checked before the
+        keys are sorted, since the sort takes longer."""
         filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
         files = [entry for _, entry in self._files(group)]
         pays = filters is not None and all(
@@ -167,7 +167,7 @@ class Matcher:
                 yield _Group(rows[order[begin:end]], bucket, partitions[code])
 
     def _partitions(self, within: Mapping[str, pa.Array]) -> tuple[Ints | None, Sequence[Collection[str]]]:
-        """For each row the place of its set of partitions (None: all rows have the first), and these sets."""
+        """For each row, the index of its set of partitions (None: all rows have the first set); and the sets."""
         if not within:
             return None, [self._view.partition_values]
         code = np.zeros(len(next(iter(within.values()))), np.int64)
@@ -190,8 +190,9 @@ class Matcher:
     def _found(
         self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
     ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
-        """The entries of the keys in each index file. With `there`, only of keys not found yet, and with the file's
-        name where the segment has dead files, and the offset where it has masks."""
+        """Yield the entries of the keys, one index file after the other. With `there`, only keys that are not found yet
+        are looked up; of their entries it has the name of the source file, if the segment has dead files, and the
+        offset, if it has masks."""
         files = self._files(group)
         for segment, entry in files:
             which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
@@ -254,9 +255,9 @@ class Matcher:
     def _live(
         self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
     ) -> tuple[Ints, Ints]:
-        """For each entry found, the place of its partition in the view, or NOT_LIVE; and the places of the live entries
-        in a partition of the group. The column at `place` has file names, the next one offsets where there are
-        masks. All entries of a key-value folder are live, in the partition of the index file."""
+        """For each entry found, the number of its partition in the view, or NOT_LIVE; and the indexes of the live
+        entries in partitions of the group. The column at `place` has the file names; if the segment has masks, the next
+        column has the offsets. All entries of a key-value folder are live, in the partition of the index file."""
         if not self._spec.entries.pointer_columns:
             rows = len(found.keys)
             return np.full(rows, self._order[entry.partition]), np.arange(rows)
@@ -269,7 +270,7 @@ class Matcher:
 
     @cached_property
     def _order(self) -> dict[str, int]:
-        """The place of each partition among the view's."""
+        """The number of each partition of the view."""
         return {partition: i for i, partition in enumerate(self._view.partition_values)}
 
     @cached_property

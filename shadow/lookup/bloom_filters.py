@@ -1,9 +1,9 @@
 """Bloom filters on a store: written and read back with their index files, and consulted by look-ups before the index
 files.
 
-A filter is consulted where that saves reads. One key in one file: no, since the filter costs a read, and saves none if
-the key is there; but yes after a search of the file found nothing. A key in one of several files (partitions,
-segments): yes. Many keys of one file: yes, for the cost of one read.
+A look-up consults a filter where that saves reads. For one key that only one file may hold, it does not: the filter
+costs a read, and saves none if the key is there. It does so after a search of this file found nothing. For a key that
+several files may hold (partitions, segments), and for many keys of one file, it always does.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ class BloomFilters:
 
     def all_kept_deny(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> bool:
         """Whether the filters of all these index files are in memory and deny the key with this hash. Nothing is read.
-        Only then do the filters count as used: else the caller asks them again."""
+        The filters count as used only if the result is true; otherwise the caller checks them again."""
         paths = [entry.filter.path if entry.filter is not None else None for entry in entries]
         kept, asked = [self._open.peek(path) for path in paths], LookupStats()
         for filter_ in kept:

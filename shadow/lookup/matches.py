@@ -69,7 +69,8 @@ class Bound:
     bytes: int | None = None
 
     def entries(self, entry: IndexFileEntry, value_bytes: int | None) -> int | None:
-        """Entries of an index file that are taken as Python objects before they are counted in Arrow."""
+        """The number of entries of an index file that may become Python objects; more are counted in Arrow. None is no
+        limit."""
         if self.hits is None and self.bytes is None:
             return None
         if value_bytes is None:

@@ -163,7 +163,7 @@ class Lookup:
         return self.storage.root
 
     def asked_in_vain(self, entry: IndexFileEntry) -> None:
-        """An index file was read, and held none of the keys it was asked for."""
+        """Record that a search of an index file found none of its keys."""
         if self.filters:
             self.filters.asked_in_vain(entry)
 

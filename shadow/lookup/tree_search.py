@@ -20,7 +20,7 @@ from gnomon.shadow.lookup.matches import ALL, Bound, FileHits, Hits
 from gnomon.shadow.metadata import IndexFileEntry, Segment, View
 from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
 
-# Up to this number and size together, filters and index files are read at once: a filter could save little.
+# Up to this number and total size, filters and index files are read together: a filter could save little.
 FEW_FILES, FEW_BYTES = 8, 8 << 20
 
 
@@ -43,9 +43,9 @@ class FileAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class LookupOptions:
-    """Options of a look-up. `bound`: the limits of the hits kept for each key. `each`: the error of an index file is
-    the answer of its keys and is not raised. `trace` gets each step. `ahead` is called with the remote index files
-    before they are read."""
+    """Options of a look-up. `bound`: the limits of the hits kept for each key. `each`: the error of an index file
+    becomes the answer for its keys, and is not raised. `trace` gets each step. `ahead` is called with the remote index
+    files before they are read."""
 
     bound: Bound = ALL
     each: bool = False
@@ -102,8 +102,8 @@ class Search:
         yield from in_order(calls) if rounds > 1 else (call() for call in calls)
 
     def _without_denied(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
-        """The files that may hold the only key, by the filters in memory, all asked at once; each with whether its
-        filter is still to be asked."""
+        """The files without those that a filter in memory rules out for the only key. Each file has a flag: whether its
+        filter is still to be checked. One call checks all filters in memory."""
         asked = [file.entry for file, filtered in work if filtered]
         if self._filters is None or not asked:
             return work

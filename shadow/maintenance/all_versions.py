@@ -51,7 +51,7 @@ LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row delet
 METADATA_FOLDERS = ("_delta_log/", "metadata/")
 OF_A_FILE = (*OF_ONE_FILE, StorageError, SourceNotFound)
 
-Rows = dict[Row, int]  # the place of the key of each row
+Rows = dict[Row, int]  # for each row, the index of its key among the requested keys
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class VersionedRow:
 class AllVersions:
     """The rows of the keys, by key, file and row number.
 
-    `versions` are the versions that were searched. `expired` are those whose metadata is gone: what they had is known
-    by the kept snapshots of the index alone. `gone` are files of older versions that no longer exist and that no kept
-    snapshot of the index covers: their rows are unknown. `scanned` files had to be read; the index answered for
+    `versions` are the versions that were searched. `expired` are versions whose metadata is gone: only the kept
+    snapshots of the index still have their files. `gone` are files of older versions that no longer exist and that no
+    kept snapshot of the index covers: their rows are unknown. `scanned` files had to be read; the index answered for
     `indexed` files. Each of `failures` makes the result incomplete."""
 
     rows: list[VersionedRow] = field(default_factory=list)
@@ -96,7 +96,8 @@ class AllVersions:
 
 
 class _File(NamedTuple):
-    """A data file: its bytes (-1: unknown), its partition, and the versions that list it, by their number here."""
+    """A data file: its bytes (-1: unknown), its partition, and the numbers, within this search, of the versions that
+    list it."""
 
     size: int
     partition: str
@@ -108,7 +109,7 @@ def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = 
     file that no kept snapshot of the index covers once. `orphans` also scans the Parquet files below the
     table's location that no version lists.
 
-    UsageError for an index of another source, for an invalid key, and where another table is at the place now;
+    UsageError for an index of another source, for an invalid key, and where another table has taken the table's place;
     SourceNotFound and StorageError where the table's newest metadata cannot be read. Errors of single files and
     versions are in the result."""
     newest = open_view(storage)
@@ -121,7 +122,7 @@ def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = 
 
 
 class _Search:
-    """The search for some keys. `Rows` have the place of each found row's key among them."""
+    """The search for some keys."""
 
     def __init__(
         self, storage: Storage, newest: View, known: TableVersion, wanted: Sequence[Wanted], orphans: bool
@@ -307,7 +308,7 @@ class _Search:
     # -- deletes -------------------------------------------------------------------------------------------------------
 
     def _deleted(self, rows: Rows) -> dict[Row, BitMap]:
-        """The versions, by their numbers, that have each row deleted in a file that they list."""
+        """For each row, the numbers of the versions that list its file and have deleted the row."""
         found: dict[Row, BitMap] = {}
         for version in self._versions.values():
             number = self._numbers[version.name]
@@ -350,8 +351,8 @@ class _Search:
 
 
 def _whole(segment: Segment, spec: IndexSpec) -> Segment:
-    """A segment of a kept snapshot with the entries of its dead files and of masked rows. A vacuum removes the index
-    files of folders without a live file, so that their source files are left out."""
+    """A segment of a kept snapshot in which dead files and masked rows are live, too. Source files of a folder without
+    a live file are left out, since a vacuum removes the index files of such a folder."""
     index_files = tuple(segment.by_bucket.values())
     folders = {spec.folder_of(file.partition) for file in segment.live.values()}
     files = tuple(file for file in segment.source_files if spec.folder_of(file.partition) in folders)

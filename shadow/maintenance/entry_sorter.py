@@ -115,7 +115,7 @@ class EntrySorter:
             self._parts[number].write(held.take(pa.array(places)))
 
     def _taken(self) -> tuple[pa.Table, npt.NDArray[np.int32]]:
-        """The held entries, which are not held any more, and the numbers of their index files."""
+        """Remove and return the held entries, and the numbers of their index files."""
         held = pa.concat_tables(self._held).combine_chunks()
         self._held, self._held_bytes = [], 0
         return held.drop_columns([GROUP]), held.column(GROUP).to_numpy()
@@ -161,7 +161,7 @@ def _writing_temporary_files() -> Iterator[None]:
 
 
 def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield each number that is there, ascending, with its places, ascending."""
+    """Yield each distinct number, ascending, with the indexes at which it occurs, ascending."""
     small = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 1 << 16 else numbers  # numpy sorts it faster
     order = np.argsort(small, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1

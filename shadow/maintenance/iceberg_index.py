@@ -36,7 +36,7 @@ LEAF_ROWS = 1_000_000
 ROWS_AT_ONCE = 4_000_000  # entries that are sorted in memory
 PATH_ID, POSITION_ID, SOURCE_PATH_ID, SOURCE_POSITION_ID = 2147483538, 2147483537, 2147483646, 2147483645
 PATH, POSITION = "source_file_path", "source_file_pos"
-CHECKED_FILES = 1  # whose physical type of a text key is read
+CHECKED_FILES = 1  # files in which the physical type of a text key is read
 BUCKET = ""  # a name that no key column has
 NOTE = {"draft": "apache/iceberg pull 16961, format/index-spec.md", "draft-commit": DRAFT, "written-by": "gnomon"}
 TYPES = {  # Iceberg's names of the key types that have a bucket
@@ -54,7 +54,7 @@ TYPES = {  # Iceberg's names of the key types that have a bucket
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote: entries, leaf files, and the location of the JSON file."""
+    """The result of an export: the numbers of entries and of leaf files, and the location of the JSON file."""
 
     rows: int
     leafs: int
@@ -143,7 +143,7 @@ def _check_no_uuid(view: View, content: LakeContent) -> None:
 
 
 def _check_no_avro(view: View, content: LakeContent) -> None:
-    """Raise UsageError for a file whose pointers do not count rows, as the draft does."""
+    """Raise UsageError for an Avro file: its pointers do not count rows, and the positions of the draft do."""
     for path in view.covered:
         if path in content.files and content.files[path].format == "avro":
             what = "the index has no row numbers of an Avro file; rewrite it as Parquet or ORC"
@@ -151,7 +151,7 @@ def _check_no_avro(view: View, content: LakeContent) -> None:
 
 
 def _leaf_schema(spec: IndexSpec) -> pa.Schema:
-    """The columns of leaf files with their field ids. A key column that the table has no id of has none."""
+    """The columns of leaf files with their field ids. A key column without an id in the table has none here."""
     declared = parse_ddl(spec.schema)
     fields = []
     for column in spec.keys:
@@ -230,7 +230,7 @@ def _piece(
 
 
 def _null(column: pa.Array, within: range) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Nulls have no bucket and come first."""
+    """Flags of the nulls that belong to these buckets. Nulls have no bucket, and come with bucket 0."""
     nulls: np.ndarray[Any, np.dtype[np.bool_]] = column.is_null().to_numpy(zero_copy_only=False)
     return nulls & (within.start == 0)
 

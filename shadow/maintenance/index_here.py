@@ -43,8 +43,8 @@ def index_here(
     """Write the index files of a segment that covers `files`. Returns them, and the number of rows of each file.
     Entries of one key come in the order of the files, then of their rows.
 
-    It takes about `most_bytes` of memory, and temporary files beyond (`EntrySorter`, with its errors). `told` is called
-    with the number of source files that are scanned. Errors of `scan` pass."""
+    It takes about `most_bytes` of memory, and temporary files for more entries (`EntrySorter`, whose errors it raises).
+    `told` is called with the number of source files scanned so far. It raises errors of `scan` unchanged."""
     counts: list[int] = []
 
     def scanned() -> Iterator[Entries]:
@@ -70,9 +70,9 @@ def index_entries(
     is_ordered: bool = True,
     left_out: Callable[[], Collection[int]] = tuple,
 ) -> list[IndexFileEntry]:
-    """Write the index files of a segment from entries of `files`. Entries of one key come in the given order, or where
-    that is not the order of the files and their rows (`is_ordered`), in this order. `left_out` is called after the last
-    entry: it returns the numbers of files whose entries are not written. Memory and errors as in `index_here`."""
+    """Write the index files of a segment from entries of `files`. Entries of one key come in the order of the files,
+    then of their rows. `is_ordered` says that the given entries have this order already. `left_out` is called after the
+    last entry: it returns the numbers of files whose entries are not written. Memory and errors as in `index_here`."""
     folders = sorted({spec.folder_of(file.partition) for file in files})
     ordinals = {folder: i for i, folder in enumerate(folders)}
     folder_of = np.array([ordinals[spec.folder_of(file.partition)] for file in files], np.int32)
@@ -93,8 +93,8 @@ def index_entries(
 
 
 def _table(spec: IndexSpec, entries: Entries, folder_of: npt.NDArray[np.int32]) -> pa.Table:
-    """Entries with the numbers of their source files in place of their names, and of their index files. The key, the
-    file, and the row in the file come first, since entries are sorted by them."""
+    """The entries as a table, with the number of the source file (FILE) in place of its name, and the number of the
+    index file (GROUP). The key, the file, and the row in the file come first, since the table is sorted by them."""
     columns, keys = entries.columns, len(spec.stored_keys)
     plain = [plain_column(value, kind) for value, kind in zip(columns, spec.key_types, strict=False)]
     groups = folder_of[entries.files] * spec.buckets + buckets_of(plain, spec.buckets)

@@ -78,8 +78,9 @@ class _Merge:
                 yield from self._merge(parts, range(residue, self.target.buckets, step))
 
     def _merge(self, parts: Sequence[SegmentFile], targets: range) -> Iterator[Merged]:
-        """Merge parts into their buckets. Where these are large, each pass reads all parts and merges some of the
-        buckets. An index that gets folders is also divided by folder."""
+        """Merge parts into their buckets. Where the parts are large, there are several passes: each reads all parts,
+        and merges some of the buckets. If the target gets partition folders, a pass may merge some of the folders
+        only."""
         relaid = self.spec.flat != self.target.flat
         limit = RELAID_AT_ONCE if relaid else BYTES_AT_ONCE
         passes = -(-sum(part.file.size for part in parts) // limit) or 1

@@ -52,9 +52,9 @@ class VersionReader:
             yield open_source(reader, spec.format, spec.read_options), reader
 
     def deleted(self, version: TableAt, rows: Mapping[Row, Wanted]) -> set[Row]:
-        """The rows that a version has deleted, of rows with their keys in files that it lists. SourceNotFound where
-        deletes by other columns than the key cannot be told, since the file is gone; other errors as in
-        `LakeSource.content` and in a fetch."""
+        """The rows among `rows` that a version has deleted. `rows` maps each row to its key; the version lists the
+        files of all rows. SourceNotFound where a delete is by other columns than the key, and the file with their
+        values is gone; other errors as in `LakeSource.content` and in a fetch."""
         if version.view is not None:
             masks = masks_of(version.view.segments)
             return {(path, row) for path, row in rows if path in masks and masks[path].holds(row)}
@@ -111,7 +111,7 @@ def equals(values: pa.Array | pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[
 
 
 def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array]) -> bool:
-    """Whether deletes by values hold a row with these values."""
+    """Whether equality deletes delete a row with these values."""
     same = np.ones(deletes.rows.num_rows, bool)
     for column, value in zip(deletes.rows.columns, values, strict=True):
         known = pa.nulls(1, column.type) if pa.types.is_null(value.type) else value

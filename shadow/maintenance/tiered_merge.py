@@ -19,7 +19,7 @@ FACTOR = 2
 
 
 class Published(NamedTuple):
-    """The newest snapshot, and whether this build committed it (not, where nothing was left to do)."""
+    """The newest snapshot, and whether this build committed it: false if nothing was left to do."""
 
     snapshot: Snapshot
     is_ours: bool

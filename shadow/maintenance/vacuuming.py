@@ -148,9 +148,10 @@ def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple
 
 
 def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float, keep: int) -> set[int]:
-    """The numbers of the snapshots to remove: the oldest ones that were superseded `before` a time, but never the
-    newest `keep`. A snapshot is superseded when the next one is put, by the store's clock. Also, at any age, snapshots
-    that never counted: the next number was not made from them, since their writers were too slow and died."""
+    """The numbers of the snapshots to remove. These are the oldest ones that were superseded at the time `before` or
+    earlier, but never the newest `keep`. A snapshot is superseded when the next one is put, by the store's clock. At
+    any age, a snapshot is removed with all older ones if the next snapshot was not made from it: its writer was too
+    slow and died."""
     numbers = list(snapshots)
     pairs = list(pairwise(numbers))
     old = takewhile(lambda pair: snapshots[pair[1]].mtime_ns / 1e9 <= before, pairs[: max(len(numbers) - keep, 0)])
@@ -170,7 +171,7 @@ def _follows(storage: Storage, one: int, after: int) -> bool:
 
 
 def _readable(storage: Storage, numbers: Iterable[int]) -> list[Snapshot]:
-    """The readable snapshots. Files that only others name are removed by their age."""
+    """The snapshots that can be read. Files that only unreadable snapshots name are removed by their age."""
     found = []
     for number in sorted(numbers):
         with suppress(DamagedMetadata):

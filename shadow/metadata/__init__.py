@@ -1,6 +1,6 @@
 """The metadata of an index: its spec, snapshots and segments, and the files of its source.
 
-- `spec`             what an index is of: source, keys, columns, buckets
+- `spec`             the spec of an index: source, keys, columns, buckets
 - `entry_kinds`      entries that point to rows, and entries that are rows
 - `spec_file`        `_shadow/spec.json`
 - `snapshots`        numbered lists of live segments
@@ -11,7 +11,7 @@
 - `json_files`       JSON files with a checksum
 - `immutable_files`  files that a snapshot names by path and size
 - `append_records`   the records of appends and batches
-- `source_files`     the files of the source now, compared with a snapshot
+- `source_files`     the current files of the source, compared with a snapshot
 """
 
 from gnomon.shadow.metadata.append_records import (

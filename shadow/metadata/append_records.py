@@ -199,7 +199,7 @@ def _append_of(content: Mapping[str, Any], where: str) -> Append:
 
 
 def _table_of(content: object, files: int, where: str) -> TableCommit | None:
-    """The planned commit to a lake table, of some files."""
+    """The planned commit of `files` files to a lake table; None if the append has none."""
     if content is None:
         return None
     damaged = DamagedMetadata("not the commit of an append to a table", where, 0, action=Action.RESTORE_RECORD)

@@ -10,8 +10,8 @@ MISSING = "missing, though the snapshot names it"
 
 
 def put_again(storage: Storage, path: str, chunks: Sequence[bytes]) -> None:
-    """Write a file of a build. Where an earlier run of the task wrote it, equal bytes stay, and others are replaced:
-    the build knows the checksum of one run only."""
+    """Write a file of a build. If an earlier run of the task wrote the file, equal bytes stay, and different bytes are
+    replaced: the build knows the checksum of one run only."""
     try:
         storage.put_new(path, chunks)
     except AlreadyExists:

@@ -26,8 +26,8 @@ Flags = npt.NDArray[np.bool_]
 class NamedFiles(NamedTuple):
     """The source files that a batch of n entries names.
 
-    `files` holds each distinct file once, None for a dead one. `codes[i]` is the place in `files` of entry i;
-    `codes[i]` of a masked row is the last place, which holds None."""
+    `files` holds each distinct file once, None for a dead one. `codes[i]` is the index in `files` for entry i. For a
+    masked row it is the last index, and the file there is None."""
 
     files: Sequence[SourceFileEntry | None]
     codes: Ints
@@ -71,7 +71,7 @@ class Liveness:
 
     def source_files(self, names: pa.Array, rows: pa.Array | None) -> NamedFiles:
         """The live source files that n entries name, with one look-up per distinct name. `rows` has the offsets of
-        their pointers; None also takes rows that the table has deleted. Errors as in `source_file`."""
+        their pointers. If it is None, rows that the table has deleted count as live. Errors as in `source_file`."""
         encoded = names.dictionary_encode(null_encoding="encode")
         found = encoded.dictionary.to_pylist()
         files = [self.source_file(name) for name in found]

@@ -211,7 +211,7 @@ def write_segment(storage: Storage, segment: Segment) -> SegmentRef:
     path = manifest_path(segment.id)
     try:
         storage.put_new(path, [data])
-    except AlreadyExists:  # by ourselves, if a reply was lost
+    except AlreadyExists:  # this program put it, and the reply was lost
         if storage.read(path) != data:
             raise
     return SegmentRef(segment.id, len(data), zlib.crc32(data))
@@ -268,7 +268,7 @@ def _records(segment: Segment) -> Iterator[dict[str, Any]]:
 
 
 def _fields_of(entry: Any) -> dict[str, Any]:
-    """The fields of an entry, without those of its members."""
+    """The fields of an entry. Entries within it stay objects."""
     return {name: getattr(entry, name) for name in _NAMES[type(entry)]}
 
 

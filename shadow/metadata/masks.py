@@ -123,7 +123,7 @@ def write_masks(storage: Storage, masks_id: str, masks: Masks) -> MasksRef | Non
     data, path = out.getvalue(), masks_path(masks_id)
     try:
         storage.put_new(path, [data])
-    except AlreadyExists:  # by ourselves, if a reply was lost
+    except AlreadyExists:  # this program put it, and the reply was lost
         if storage.read(path) != data:
             raise
     return MasksRef(masks_id, len(data), zlib.crc32(data), sum(mask.rows for mask in masks.values()))

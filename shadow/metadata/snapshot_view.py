@@ -28,7 +28,7 @@ from gnomon.shadow.tables import check_where, matches, shortened, stored_partiti
 
 @dataclass(frozen=True)
 class View:
-    """The snapshot that a look-up uses, and nothing else."""
+    """One snapshot with its segments. A look-up uses no other state of the index."""
 
     snapshot: Snapshot
     segments: tuple[Segment, ...]
@@ -54,8 +54,8 @@ class View:
         return {name: frozenset(values.get(name) for values in of_each) for name in self.spec.partitions}
 
     def where(self, asked: Mapping[str, object] | None) -> dict[str, frozenset[Stored]]:
-        """The partition values that a `where` names: `partitions.check_where`. PartitionNotFound, too, where no
-        partition has the values of all columns together."""
+        """The partition values that a `where` names, as `partitions.check_where` finds them. PartitionNotFound also
+        where no partition has the values of all columns together."""
         where = check_where(asked, self.spec.partitions, self.spec.partition_types, self._values_of)
         if len(where) > 1 and not any(matches(values, where) for values in self.partition_values.values()):
             named = " and ".join(f"{name}={shortened(str(value))}" for name, value in (asked or {}).items())

@@ -57,7 +57,7 @@ class SourceRoot:
     source: TableSource = field(default_factory=PlainFiles)
 
     def now(self) -> "SourceRoot":
-        """The source, with the metadata of a table to be read again."""
+        """The same source, but the metadata of a table is read again."""
         return replace(self, source=self.source.now())
 
     def list(self) -> list[FileInfo]:
@@ -74,9 +74,9 @@ class SourceRoot:
         return Listing(files, table_among(self.storage.root, paths) or table_around(_real(self.storage.root)))
 
     def _list(self) -> tuple[Files, Sequence[FileInfo]]:
-        """The data files, and the files among them that engines skip."""
+        """The data files, and the other files, which engines skip."""
         found, skipped = self.source.list(self.storage)
-        files = [info for info in found if info.size or self.source.file_name]  # a file that is named counts
+        files = [info for info in found if info.size or self.source.file_name]  # a source of one file may be empty
         for info in files:
             if not info.path.isascii() and not _is_text(info.path):
                 raise SourceNotFound(f"the file name {info.path!r} is not UTF-8; rename it", self.storage.root)
@@ -94,7 +94,8 @@ class SourceRoot:
 
     @property
     def types(self) -> Mapping[str, str]:
-        """The partition columns with their types, in order. Empty where folders tell them: then they are text."""
+        """The partition columns with their types, in order. Empty where only the folders name them: then they are
+        text."""
         return self.source.types or {}
 
     @property
@@ -136,7 +137,7 @@ def source_root(location: Place) -> SourceRoot:
 def source_of(
     spec: IndexSpec, folders: Mapping[str, str] | None = None, version: TableVersion | None = None
 ) -> SourceRoot:
-    """The source of an index, which is not contacted yet: a look-up may never read it. Parameters as of `table_of`.
+    """The source of an index, which is not read yet: a look-up may never need it. Parameters as in `table_of`.
     UsageError for a key-value folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     source = table_of(spec, folders, version)
@@ -247,8 +248,8 @@ def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
 
 
 class Proofs:
-    """Decides whether a local file with only another ctime is the file on record, by the digest of its metadata, which
-    is read once for each ctime. Threads may share it."""
+    """Decides whether a local file that differs from the recorded one only in its ctime is unchanged. It compares the
+    digest of the file's metadata, which it reads once for each ctime. Threads may share it."""
 
     def __init__(self, storage: Readable, format: str, options: Mapping[str, str]) -> None:
         self._storage, self._format, self._options = storage, format, options

@@ -35,7 +35,7 @@ DEEP: Literal["deep"] = "deep"
 
 
 def most_maps(one: PageMapsSetting, other: PageMapsSetting) -> PageMapsSetting:
-    """The setting of `page_maps` that records all that either does."""
+    """The setting of `page_maps` that records everything that either setting records."""
     return DEEP if DEEP in (one, other) else one or other
 
 
@@ -204,7 +204,7 @@ class IndexSpec:
         return content | ({"page_maps": self.page_maps} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether the entries of both are the same. Name and place of the source, buckets, layout, inferred columns,
+        """Whether both specs define the same entries. Name and place of the source, buckets, layout, inferred columns,
         `page_maps` and `as_files` may differ."""
         names = ("source", "table", "buckets", "folder_buckets", "flat", "schema", "page_maps", "as_files")
         may_differ = {name: getattr(other, name) for name in names}

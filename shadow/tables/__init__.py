@@ -1,6 +1,6 @@
 """The tables that a source may be: their partitions, their live files, and the rows deleted in them.
 
-- `table_source`   what an index asks of its source
+- `table_source`   the interface of a source
 - `plain_files`    a folder of files, or one file
 - `partitions`     Hive-style partition folders
 - `catalog_table`  the partitions of a table of Spark's catalog

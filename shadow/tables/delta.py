@@ -94,8 +94,8 @@ def is_before(version: TableVersion, known: TableVersion) -> bool:
 
 
 def read_history(place: str, known: TableVersion) -> TableHistory:
-    """The versions of the table, by a listing of its log. The table expired those before its first checkpoint whose
-    files of the log are not all there."""
+    """The versions of the table, by a listing of its log. Versions before the first checkpoint in the log are expired,
+    unless the log still begins with version 0."""
     storage, name = storage_at(place), f"delta:{place}"
     with delta_errors(name):
         newest = _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
@@ -151,7 +151,8 @@ def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, Lak
 
 
 def _path(root: str, path: str) -> str:
-    """The path of a data file below the root, or a whole location: of a shallow clone's files."""
+    """The path of a data file relative to the root, or its whole location if it lies elsewhere, as in a shallow
+    clone."""
     path = unquote(path)
     return below(root, storage_at(path).root) if is_absolute(path) or path.startswith("file:") else path
 

@@ -27,8 +27,8 @@ from gnomon.shadow.tables.lake_append import (
 from gnomon.shadow.tables.partitions import partition_values
 
 CODEC = "SNAPPY"
-# Writer features to which deltalake commits. Some ask nothing of an append, the others nothing where no column uses
-# them, which `_check_columns` finds out.
+# The writer features of tables to which deltalake commits. They require nothing of an append, or nothing as long as no
+# column uses them, which `_fields` checks.
 FEATURES = {
     "appendOnly",
     "changeDataFeed",
@@ -40,7 +40,7 @@ FEATURES = {
     "timestampNtz",
     "v2Checkpoint",
 }
-# Properties of a column that ask something of its values.
+# Properties of a column that restrict its values.
 RULES = {
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
@@ -74,8 +74,9 @@ def _last_number(table: DeltaTable, place: str, uuid: str, writer: str) -> int:
 
 
 def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
-    """As `lake_append.commit_to_table`. deltalake tries again where a commit without an effect on this one came first.
-    Where another program committed the same transaction, or changed the schema, it raises, and all is read again."""
+    """As `lake_append.commit_to_table`. If a commit that does not conflict with this one came first, deltalake tries
+    again. If another program committed the same transaction or changed the schema, deltalake raises, and this function
+    reads the table again."""
     name, root = planned.name, storage_at(place).root
     _check_store(place)
     for _ in attempts(name):
@@ -122,7 +123,7 @@ def _commit(table: DeltaTable, planned: TableCommit, files: Sequence[NewFile]) -
 
 @cache
 def _check_store(place: str) -> None:
-    """UnsafeStore where a store lets a second writer replace a version of the log. Each place is asked once. A local
+    """UnsafeStore where a store lets a second writer replace a version of the log. Each place is checked once. A local
     disk needs no check."""
     storage = storage_at(place)
     if storage.is_remote:
@@ -140,7 +141,7 @@ def _line(error: Exception) -> str:
 
 
 def _fields(table: DeltaTable, name: str) -> pa.Schema:
-    """The columns of new files. UsageError for a table that asks more of them than is kept here."""
+    """The columns of new files. UsageError for a table with requirements that Gnomon does not check."""
     metadata, protocol = table.metadata(), table.protocol()
     unknown = sorted(set(protocol.writer_features or ()) - FEATURES)
     if unknown:

@@ -65,7 +65,7 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
     schema = table.schema()
     if wanted and snapshot is not None and snapshot.schema_id is not None:
         schema = table.schemas()[snapshot.schema_id]
-    used = set(found.specs.values()) or {table.spec().spec_id}  # of a table without files, those of its first ones
+    used = set(found.specs.values()) or {table.spec().spec_id}  # a table without files: the spec of its first files
     types = _partition_types(schema, [table.specs()[spec] for spec in used], name)
     names = _names(table.name_mapping())
     fields = {one.field_id: _field(one, names.get(one.field_id, ()), names, name) for one in schema.fields}
@@ -97,8 +97,8 @@ def is_before(version: TableVersion, known: TableVersion) -> bool:
 
 def read_history(place: str, known: TableVersion) -> TableHistory:
     """The snapshots that the newest metadata names: the table's own line by its log of snapshots, each other branch and
-    tag by its ancestors, and snapshots that no line leads to, each alone. Snapshots that another one names as its
-    parent, and the metadata does not have, expired."""
+    tag by its ancestors, and snapshots that no line leads to, each alone. A snapshot has expired if another one names
+    it as its parent, and the metadata does not have it."""
     table = load_table(place, f"iceberg:{place}", known)
     by_id = {one.snapshot_id: one for one in table.snapshots()}
 
@@ -134,8 +134,8 @@ def _version(table: Table, snapshot: Snapshot | None) -> TableVersion:
 
 
 def load_table(place: str, name: str, known: TableVersion | None) -> Table:
-    """The table. A folder without `version-hint.text` says nothing of its newest metadata file: then the one of the
-    known version counts."""
+    """The table. In a folder without `version-hint.text` the newest metadata file is unknown: then the metadata file of
+    the known version is read."""
     try:
         if "/" not in place:
             catalog, _, identifier = place.partition(".")
@@ -228,8 +228,8 @@ def _is_identity(one: Any) -> bool:
 
 
 def _partition_types(schema: Schema, specs: Sequence[PartitionSpec], name: str) -> dict[str, str]:
-    """The columns whose identity is a partition field of all these specs, with their types. Other transforms make no
-    columns: their sources lie in the files."""
+    """The columns that all these specs partition by with the identity transform, with their types. Partition fields
+    with other transforms are not partition columns here: their source columns lie in the files."""
     found = {}
     for one in schema.fields:
         if specs and all(any(_is_identity(f) and f.source_id == one.field_id for f in spec.fields) for spec in specs):

@@ -49,7 +49,7 @@ NOT_WRITTEN = (iceberg_types.UUIDType, iceberg_types.FixedType)
 
 
 class _Field(NamedTuple):
-    """A field of the partition spec: the column that it is made of."""
+    """A field of the partition spec: its source column, the column's type, and the transform."""
 
     column: str
     kind: iceberg_types.IcebergType

@@ -39,8 +39,8 @@ VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 
 
 def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> dict[str, BitMap64]:
-    """The deleted rows of each data file. A deletion vector holds all deletes by position of its file, so that older
-    files of position deletes count no more for it. Rows have the numbers of their pointers: ordinals in the file,
+    """The deleted rows of each data file. A deletion vector holds all position deletes of its data file, so that older
+    files of position deletes no longer apply to this file. Rows are numbered as in pointers: ordinals in the file,
     except for Avro (`numbers_of_rows`)."""
     deleted: dict[str, BitMap64] = {}
     vectors: set[str] = set()
@@ -75,8 +75,9 @@ def pointer_numbers(paths: Paths, location: str, rows: BitMap64) -> BitMap64:
 def equality_deletes(
     table: Table, fields: Mapping[int, pa.Field], found: Manifests, paths: Paths, name: str
 ) -> list[EqualityDeletes]:
-    """The deletes by values of columns, which are in `fields` by their ids. A file of them applies to data files with a
-    lower sequence number, and, if its partition spec has fields, of the same spec and partition."""
+    """The equality deletes of a snapshot. `fields` has the columns of the table by their ids. A file of equality
+    deletes applies to data files with a lower sequence number and, if its partition spec has fields, with the same spec
+    and partition."""
     deletes = []
     for delete in found.deletes:
         file, where = delete.entry, delete.entry["file_path"]
@@ -112,7 +113,7 @@ def _deleted_values(reader: MemoryFile, columns: Sequence[pa.Field]) -> pa.Table
 
 
 def _applies(found: Manifests, location: str, sequence: int) -> bool:
-    """Whether deletes by position with this sequence number are of a live file."""
+    """Whether position deletes with this sequence number apply to this data file, and the file is live."""
     return location in found.sequences and found.sequences[location] <= sequence
 
 

@@ -1,8 +1,8 @@
-"""Appends to a lake table: how its new files look, and the one commit of the table that makes them live.
+"""Appends to a lake table: the form of its new files, and the one commit of the table that makes them live.
 
 A table counts the commits of each **writer** (`TableCommit`). Delta keeps the count in an application transaction,
-Iceberg in a property of the table that the same commit sets. A commit is planned with the next number. Whoever
-finishes it first compares the number with the table's, so that any number of programs commit it once."""
+Iceberg in a property of the table that the same commit sets. A commit is planned with the next number. A program
+compares this number with the table's count before it commits, so that several programs together commit only once."""
 
 import random
 import time
@@ -51,8 +51,8 @@ class TableCommit:
 
 @dataclass(frozen=True)
 class Split:
-    """Partitions that are no columns: files hold rows of one partition value each. `value_of` maps the arrays of some
-    `columns` (n rows) to n texts, equal where the rows may share a file."""
+    """Partitions that are not partition columns of the index: each file holds rows of one partition value. `value_of`
+    maps the arrays of some `columns` (n rows) to n texts, equal where the rows may share a file."""
 
     columns: tuple[str, ...]
     value_of: Callable[[Sequence[pa.Array]], pa.Array]
@@ -60,9 +60,9 @@ class Split:
 
 @dataclass(frozen=True)
 class AppendTarget:
-    """How new files of a table look. `folder` is theirs, below the root. `fields` are their columns with field ids and
-    nullability; `codec` is Parquet's name of the compression. `split` is None where the partition columns alone say
-    which rows share a file."""
+    """The form of new files of a table. `folder` is their folder, below the root. `fields` are their columns with field
+    ids and nullability; `codec` is Parquet's name of the compression. `split` is None where the partition columns alone
+    say which rows share a file."""
 
     uuid: str
     folder: str
@@ -72,7 +72,7 @@ class AppendTarget:
 
 
 class _Appends(Protocol):
-    """The module of a format."""
+    """The interface of a module that appends to tables of one format."""
 
     def append_target(self, place: str, partitions: Mapping[str, str]) -> AppendTarget: ...
 
@@ -82,8 +82,8 @@ class _Appends(Protocol):
 
 
 def append_target(name: str, partitions: Mapping[str, str]) -> AppendTarget:
-    """How new files of a table look. `partitions` has the partition columns of its index with their types. UsageError,
-    with the reason, for a table that Gnomon does not append to."""
+    """The form of new files of a table. `partitions` has the partition columns of its index with their types.
+    UsageError, with the reason, for a table that Gnomon does not append to."""
     for column, kind in partitions.items():
         if kind.partition("(")[0] not in WRITTEN_PARTITIONS:
             refuse(
@@ -99,9 +99,9 @@ def last_number(name: str, uuid: str, writer: str) -> int:
 
 
 def commit_to_table(planned: TableCommit, files: Sequence[NewFile]) -> None:
-    """Add files to a table in one commit, unless that was done. Programs may do so at once. TableChanged where the
-    files do not fit the table any more; ConcurrentCommit where others keep committing first; StorageError where it is
-    unknown whether the commit succeeded, which the next call finds out."""
+    """Add files to a table in one commit, unless this commit is done already. Several programs may call this at the
+    same time. TableChanged where the files do not fit the table any more; ConcurrentCommit where others keep committing
+    first; StorageError where it is unknown whether the commit succeeded, which the next call finds out."""
     _appends(planned.name).commit(place_of_name(planned.name), planned, files)
 
 

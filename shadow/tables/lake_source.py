@@ -1,5 +1,5 @@
 """A lake table (Delta, Iceberg) as a source: at one version, its live files, their partitions, its columns and the rows
-that it has deleted. Its metadata says so, and not its folder: nothing is listed."""
+that it has deleted. All of this comes from the table's metadata; no folder is listed."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class LakeSource:
         return _format(self.name).read_content(place_of_name(self.name), self.version)
 
     def now(self) -> "LakeSource":
-        """The table, to be read again."""
+        """The same table, but its metadata is read again."""
         return replace(self)
 
     def newest(self, known: TableVersion) -> TableVersion:
@@ -94,7 +94,7 @@ class LakeSource:
 
     @property
     def folders_elsewhere(self) -> Sequence[str]:
-        """None: the table's metadata names each file, wherever it lies."""
+        """Always empty: the table's metadata names each file, wherever it lies."""
         return ()
 
     @property
@@ -113,13 +113,13 @@ class LakeSource:
         return self.partition_of(path) == partition
 
     def list(self, storage: Readable | None = None) -> tuple[Sequence[FileInfo], Sequence[FileInfo]]:
-        """The live files, ordered by path. A table never gives the name of a data file to another one, so that no time
-        is on record."""
+        """The live files, ordered by path. No modification time is recorded, since a table never uses the name of a
+        data file again."""
         return [FileInfo(path, file.size, ANY_TIME) for path, file in sorted(self.content.files.items())], []
 
     def check_follows(self, known: TableVersion) -> None:
-        """Raise SpecMismatch where the table is another one than the one with the version `known`, or is older and its
-        format numbers the versions."""
+        """Raise SpecMismatch where the table is not the one with the version `known`, or where its version is older
+        than `known`. A format whose versions have no order has no older version."""
         found = self.content.version
         if found.uuid != known.uuid:
             raise SpecMismatch(
@@ -145,8 +145,8 @@ def is_lake(source: str) -> bool:
 
 
 def lake_source(name: str, version: str = "") -> LakeSource:
-    """The lake table with a name that a user gave, read. Its own name is the one on record. `version` is the number of
-    a Delta version or the id of an Iceberg snapshot. Errors as in `LakeSource.content`."""
+    """Read the lake table that a user named. The result has the table's own name, which the index records. `version` is
+    the number of a Delta version or the id of an Iceberg snapshot. Errors as in `LakeSource.content`."""
     found = LakeSource(name, TableVersion("", version) if version else None)
     named = replace(found, name=found.content.name)
     named.__dict__["content"] = found.content  # the cached property: the table is read once
@@ -154,7 +154,7 @@ def lake_source(name: str, version: str = "") -> LakeSource:
 
 
 class _Format(Protocol):
-    """The module of a format."""
+    """The interface of a module that reads tables of one format."""
 
     def read_content(self, place: str, version: TableVersion | None) -> LakeContent: ...
 
@@ -166,7 +166,7 @@ class _Format(Protocol):
 
 
 def place_of_name(name: str) -> str:
-    """The place in the name of a table."""
+    """The part of a table's name after its format: a path, a URL, or a name in a catalog."""
     return name.partition(":")[2]
 
 

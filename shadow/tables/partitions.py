@@ -67,7 +67,7 @@ def partition_folders(values: Mapping[str, str]) -> str:
 
 
 def exact_folders(values: Mapping[str, str | None]) -> str:
-    """The folders of a partition of a lake table or a key-value folder, whose empty texts are no nulls."""
+    """The folders of a partition of a lake table or a key-value folder, where an empty text is not a null."""
     return "/".join(
         f"{_escaped(name)}={NULL_VALUE if text is None else _escaped(text)}" for name, text in values.items()
     )
@@ -213,7 +213,7 @@ def _values_named(value: object, kind: str, column: str, there: Collection[Store
 
 
 def _reading_of(value: object) -> Callable[[str], bool]:
-    """A test whether the text of a folder reads as a Python value."""
+    """A function that says whether the text of a folder, read in the type of the value, equals the value."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]")  # Python has values of this unit: finer ones become integers
     if isinstance(value, np.generic):

@@ -13,7 +13,8 @@ from gnomon.shadow.tables.table_source import Recorded, Versions
 
 @dataclass(frozen=True)
 class PlainFiles:
-    """The files below the root, or the one with this name in it, which then has no partition columns."""
+    """The files below the root. With `file_name`, the source is only this file in the root, without partition
+    columns."""
 
     file_name: str = ""
 
@@ -79,7 +80,7 @@ class PlainFiles:
     def partition_of(self, path: str, partitioned: bool) -> str:
         return partition_of(path) if partitioned else ""
 
-    def is_still_in(self, path: str, partition: str) -> bool:  # folders of files never change
+    def is_still_in(self, path: str, partition: str) -> bool:  # a file never changes its folder
         return True
 
 

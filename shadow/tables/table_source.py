@@ -1,5 +1,5 @@
-"""What an index needs of its source, whatever keeps it: a folder, one file, a table of Spark's catalog, a lake table.
-The code above this module asks these questions, and knows no format of tables."""
+"""The interface of a source: a folder, one file, a table of Spark's catalog, or a lake table. Code that uses this
+interface does not depend on a table format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,17 +40,17 @@ class EqualityDeletes(NamedTuple):
 
 
 def no_equality_deletes() -> Sequence[EqualityDeletes]:
-    """What a table without them has."""
+    """No deletes, for a table without equality deletes."""
     return ()
 
 
 @dataclass(frozen=True)
 class LakeContent:
-    """What a lake table holds at a version. `name` is the one on record. Files have paths relative to `root`. `types`
-    has its partition columns with their types, in order, `columns` the columns in the files, as DDL. `deleted` reads
-    the rows that are deleted in each file, by path: the offsets of their pointers. `equality_deletes` reads the
-    deletes by values. `locations` has the location of each file as the table's metadata writes it, where that is not
-    its path below the root."""
+    """The content of a lake table at a version. `name` is the name that the index records. Files have paths relative to
+    `root`. `types` has its partition columns with their types, in order, `columns` the columns in the files, as DDL.
+    `deleted` reads the rows that are deleted in each file, by path: the offsets of their pointers. `equality_deletes`
+    reads the deletes by values. `locations` has the location of each file as the table's metadata writes it, where that
+    is not its path below the root."""
 
     version: TableVersion
     name: str
@@ -64,8 +64,8 @@ class LakeContent:
 
 
 class Recorded(NamedTuple):
-    """What a snapshot records of its source: the folder of each partition of a catalog table, the version of a lake
-    table. Other sources have neither."""
+    """The state of a source that a snapshot records: the folder of each partition of a catalog table, or the version of
+    a lake table. Other sources have neither."""
 
     folders: Mapping[str, str] | None = None
     version: TableVersion | None = None
@@ -126,10 +126,10 @@ class TableSource(Protocol):
     def versions(self) -> Versions | None: ...
 
     def now(self) -> Self:
-        """The source, with its metadata to be read again."""
+        """The same source, but its metadata is read again."""
 
     def list(self, storage: Readable) -> tuple[Sequence[FileInfo], Sequence[FileInfo]]:
-        """The current data files, and the files among them that engines skip. SourceNotFound where the source is not
+        """The current data files, and the other files, which engines skip. SourceNotFound where the source is not
         there."""
 
     def partition_of(self, path: str, partitioned: bool) -> str:
