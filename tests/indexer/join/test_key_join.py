@@ -135,7 +135,7 @@ def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path)
         .otherwise(number / 4)
         .cast("double"),
         "date": F.date_add(F.lit("2026-01-01").cast("date"), number.cast("int")),
-        "timestamp": F.timestamp_micros(number * 10**15 + 1),
+        "timestamp": F.timestamp_micros(number * 10**14 + 1),
         "timestamp_ntz": F.to_timestamp_ntz(F.concat(F.lit("2026-01-01 00:00:"), (number + 20).cast("int"))),
         "binary": F.encode(F.concat(F.lit("é"), number), "UTF-8"),
         "short_decimal": (number / 8).cast("decimal(9,3)"),
