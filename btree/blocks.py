@@ -116,14 +116,14 @@ class BlockFile:
         self._guess = min(self._number(header, fmt.NODE_BYTES_KEY) or NODE_READ_BYTES, LONGEST_GUESS_BYTES)
         self._check_length(header)
         self.schema = self._read_schema()
-        self.decoder = NodeDecoder(self.schema) if self.is_ours else DioneDecoder(self.schema)
+        self.decoder = NodeDecoder(self.schema) if self.is_gnomon_file else DioneDecoder(self.schema)
         self._whole = head_bytes is not None and head_bytes >= self.size == len(head)
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
         self._kept: dict[int, Block] = {}
         self._kept_bytes = 0
 
     @property
-    def is_ours(self) -> bool:
+    def is_gnomon_file(self) -> bool:
         """Whether Gnomon's writer made the file. If not, it is a Dione file, made by Dione or by `DioneWriter`."""
         return self.entries is not None
 
@@ -187,7 +187,7 @@ class BlockFile:
             schema = file_schema(avro, *names)
         except BTreeError as error:
             self._refuse_header(f"unusable schema ({error})")
-        if self.is_ours and any(schema.nulls_last):
+        if self.is_gnomon_file and any(schema.nulls_last):
             self._refuse_header("unusable schema (null is not the first branch of a key's union)")
         return schema
 

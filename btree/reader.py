@@ -43,7 +43,7 @@ class BTreeReader:
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
         self.entries = self._file.entries  # None in a file that does not state it
-        self._tree = Tree(self._file) if self._file.is_ours else DioneTree(self._file)
+        self._tree = Tree(self._file) if self._file.is_gnomon_file else DioneTree(self._file)
 
     @property
     def cache_bytes(self) -> int:

@@ -279,10 +279,10 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
     )
     with stages.stage("commit"):
         if planned.newest is not None:
-            snapshot, is_ours = publish_full(storage, spec, planned.newest, changes, segment), True
+            snapshot, is_committed = publish_full(storage, spec, planned.newest, changes, segment), True
         else:
-            snapshot, is_ours = publish_build(storage, spec, view, changes, segment, root.list)
-    return _result(planned, snapshot, described, written, spec, is_ours)
+            snapshot, is_committed = publish_build(storage, spec, view, changes, segment, root.list)
+    return _result(planned, snapshot, described, written, spec, is_committed)
 
 
 def _write(
@@ -336,14 +336,14 @@ def _result(
     described: Sequence[Described],
     written: Sequence[IndexFileEntry],
     spec: IndexSpec,
-    committed: bool,
+    is_committed: bool,
 ) -> BuildResult:
     difference, view = planned.difference, planned.view
     covered = len(view.covered) if view is not None else 0
     maps = [one.entry.page_maps for one in described if one.entry.page_maps is not None]
     return BuildResult(
         snapshot=snapshot.number,
-        committed=committed,
+        committed=is_committed,
         new_files=len(difference.new),
         changed_files=len(difference.changed),
         vanished_files=len(difference.vanished),

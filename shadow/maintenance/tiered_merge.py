@@ -22,7 +22,7 @@ class Published(NamedTuple):
     """The newest snapshot, and whether this build committed it: false if nothing was left to do."""
 
     snapshot: Snapshot
-    is_ours: bool
+    is_committed: bool
 
 
 def publish_build(

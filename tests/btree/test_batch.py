@@ -208,7 +208,7 @@ def test_a_tree_as_deep_as_it_is_long_is_refused() -> None:
 
 
 def test_a_file_of_diones_as_deep_as_it_is_long_is_answered() -> None:
-    tree = opened(_chain(is_ours=False))
+    tree = opened(_chain(is_gnomon_file=False))
     assert len(joined(tree.match(key_batch([("a",)], ["string"]).keys, ["row"])).keys) == tree.check()
 
 

@@ -176,7 +176,7 @@ LEAF = _block(("b", 1, None))
 MANY = 3000
 
 
-def _chain(is_ours: bool = True) -> bytes:
+def _chain(is_gnomon_file: bool = True) -> bytes:
     """A tree whose depth is its number of nodes: each node holds one record, all of one key."""
     blocks: list[bytes] = [_block(("a", 0, None))]
     length = len(blocks[0])
@@ -184,7 +184,7 @@ def _chain(is_ours: bool = True) -> bytes:
         blocks.append(_block(("a", 0, length)))
         length += len(blocks[-1])
     data = _rebuilt(blocks[::-1], {fmt.ENTRIES_KEY: str(MANY + 1).encode()})
-    return data if is_ours else as_dione(data)
+    return data if is_gnomon_file else as_dione(data)
 
 
 def _lattice(levels: int = 60) -> bytes:
