@@ -122,7 +122,7 @@ class IndexSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        with _told_alone():
+        with _hidden_traceback():
             self._open(options)
 
     def _open(self, options: MutableMapping[str, str]) -> None:
@@ -145,7 +145,7 @@ class IndexSource(DataSource):
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        with _told_alone():
+        with _hidden_traceback():
             raise UsageError(f"format {NAME} only reads; gnomon build makes an index, write_btree a key-value folder")
 
     def schema(self) -> StructType:
@@ -153,7 +153,7 @@ class IndexSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._table()
-        with _told_alone():
+        with _hidden_traceback():
             if _shape(schema) != _shape(table.schema):
                 raise UsageError(
                     f"declared with the columns {_shape(schema)}; the index has "
@@ -164,7 +164,7 @@ class IndexSource(DataSource):
         return kind(self.at, table)
 
     def _table(self) -> EntryTable:
-        with _told_alone():
+        with _hidden_traceback():
             return entry_table(open_in_worker(self.at), self.columns, self.payload)
 
 
@@ -277,7 +277,7 @@ class PruningReader(IndexReader):
 
 
 @contextmanager
-def _told_alone() -> Iterator[None]:
+def _hidden_traceback() -> Iterator[None]:
     """Hide Python's traceback in an error of Gnomon. The worker process that plans for Spark ends with this error, so
     the setting affects no other error."""
     try:

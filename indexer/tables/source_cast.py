@@ -121,8 +121,8 @@ def lake_text(name: str, kind: str) -> Column:
     written as null."""
     text = column(name).cast("string")
     error = UsageError(f"batch: partition column {name}", expected="a text that is not empty, or null")
-    is_told = text.isNull() | ((text != "") & (text != NULL_VALUE))
-    return F.when(is_told, declared_text(name, kind)).otherwise(raised_by_sql(error, text).cast("string"))
+    is_valid = text.isNull() | ((text != "") & (text != NULL_VALUE))
+    return F.when(is_valid, declared_text(name, kind)).otherwise(raised_by_sql(error, text).cast("string"))
 
 
 def no_null_text(text: Column) -> Column:

@@ -12,10 +12,10 @@ GROUP_BYTES = 64 << 20  # of rows in a row group, in memory
 FILE = "part-00000.parquet"
 
 
-def write_parquet(rows: pa.RecordBatchReader, folder: Path, told: Callable[[int], None]) -> int:
-    """Write rows to a file in a new folder, and read its number of rows back. Returns that number. `told` is called
-    with the number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError where
-    the disk fails."""
+def write_parquet(rows: pa.RecordBatchReader, folder: Path, on_progress: Callable[[int], None]) -> int:
+    """Write rows to a file in a new folder, and read its number of rows back. Returns that number. `on_progress` is
+    called with the number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError
+    where the disk fails."""
     count, held = 0, _Held()
     try:
         folder.mkdir(parents=True)
@@ -24,7 +24,7 @@ def write_parquet(rows: pa.RecordBatchReader, folder: Path, told: Callable[[int]
                 count += batch.num_rows
                 if held.add(batch) >= GROUP_BYTES:
                     writer.write_table(held.taken(rows.schema))
-                    told(count)
+                    on_progress(count)
             writer.write_table(held.taken(rows.schema))
         written = pq.read_metadata(folder / FILE).num_rows
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -35,7 +35,7 @@ def write_parquet(rows: pa.RecordBatchReader, folder: Path, told: Callable[[int]
         raise StorageError(f"the rows cannot be written: {error}", str(folder)) from None
     if written != count:
         raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(folder))
-    told(count)
+    on_progress(count)
     return count
 
 

@@ -81,7 +81,9 @@ class RowReader:
                 rows, places = wanted.within(low, high)
                 if isinstance(found, str):
                     nulls = self._nulls(high - low)
-                    yield from self._answer(run.slice(rows.start, len(places)), nulls, places, wanted.told(found, rows))
+                    yield from self._answer(
+                        run.slice(rows.start, len(places)), nulls, places, wanted.error_texts(found, rows)
+                    )
                 else:
                     yield from self._answer(run.slice(rows.start, len(places)), found, places, None)
             begin = end
@@ -267,7 +269,7 @@ class _FileRows:
                 return beyond
         return begin
 
-    def told(self, error: str, rows: range) -> pa.Array:
+    def error_texts(self, error: str, rows: range) -> pa.Array:
         """The error with the pointer of each row."""
         offsets, sub_offsets = (
             self.run.column(name).slice(rows.start, len(rows)).cast(pa.string()) for name in (OFFSET, SUB_OFFSET)

@@ -104,9 +104,9 @@ class LocalEngine:
                 yield from scan_file(root.storage, file.info, spec, split)
 
         with stages.stage("write", len(described), FILES, rows, is_about):
-            told = _telling(stages, Step("write", 0, len(described), FILES, rows, is_about))
+            on_progress = _reporter(stages, Step("write", 0, len(described), FILES, rows, is_about))
             files = [one.entry for one in described]
-            written, counts = index_here(storage, spec, segment, scan, files, self.memory, told)
+            written, counts = index_here(storage, spec, segment, scan, files, self.memory, on_progress)
         return written, with_rows(described, dict(enumerate(counts)))
 
     @contextmanager
@@ -114,5 +114,5 @@ class LocalEngine:
         yield
 
 
-def _telling(stages: Stages, step: Step) -> Callable[[int], None]:
+def _reporter(stages: Stages, step: Step) -> Callable[[int], None]:
     return lambda done: stages.tell(step._replace(done=done))

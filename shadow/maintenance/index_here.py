@@ -38,13 +38,13 @@ def index_here(
     scan: Scan,
     files: Sequence[SourceFileEntry],
     most_bytes: int = MEMORY_BYTES,
-    told: Callable[[int], None] = lambda files: None,
+    on_progress: Callable[[int], None] = lambda files: None,
 ) -> tuple[list[IndexFileEntry], list[int]]:
     """Write the index files of a segment that covers `files`. Returns them, and the number of rows of each file.
     Entries of one key come in the order of the files, then of their rows.
 
     It takes about `most_bytes` of memory, and temporary files for more entries (`EntrySorter`, whose errors it raises).
-    `told` is called with the number of source files scanned so far. It raises errors of `scan` unchanged."""
+    `on_progress` is called with the number of source files scanned so far. It raises errors of `scan` unchanged."""
     counts: list[int] = []
 
     def scanned() -> Iterator[Entries]:
@@ -54,7 +54,7 @@ def index_here(
                 yield Entries(columns, np.full(len(columns[0]), number, np.int32))
                 rows += len(columns[0])
             counts.append(rows)
-            told(number + 1)
+            on_progress(number + 1)
 
     written = index_entries(storage, spec, segment_id, scanned(), files, most_bytes)
     return written, counts
