@@ -244,7 +244,7 @@ class Matcher:
                 stats.files_by_leaf += not is_whole
                 way = "read whole" if is_whole else f"{leaves_read} of {leaves} leaves"
         if not hits:
-            self._lookup.asked_in_vain(entry)
+            self._lookup.record_miss(entry)
         LOG.info(
             "%s: %s, for %d keys; %d entries, %d bytes, read %d; expected: key by key %.0f us, leaf by leaf %.0f us",
             *(entry.path, way, len(keys), entry.entries, entry.size, stats.bytes - begin, each, by_leaf),

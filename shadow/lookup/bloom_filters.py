@@ -23,7 +23,7 @@ FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
 RATE = 0.001  # of absent keys pass, for 2.1 bytes a key. At 1 % (1.3 bytes) the passing keys cost most of a dedup check
 MANY_KEYS = 8  # of one index file: their leaves cost more to read than its filter
-MOST_ASKED_IN_VAIN = 100_000  # index files
+MAX_RECORDED_MISSES = 100_000  # index files
 
 Ints = npt.NDArray[np.int64]
 Places = Ints | Sequence[int]
@@ -55,7 +55,7 @@ class BloomFilters:
         self._storage = storage
         self._cache_bytes = cache_bytes
         self._open: ByteCache[BloomFilterReader] = ByteCache(cache_bytes)
-        self._in_vain: set[str] = set()
+        self._missed: set[str] = set()
 
     def pays(self, entry: IndexFileEntry, keys: int, spread: bool, filter_bytes: int) -> bool:
         """Whether to read the Bloom filter of an index file before a search for keys. `spread`: a key may lie in
@@ -63,7 +63,7 @@ class BloomFilters:
         if entry.filter is None:
             return False
         fits = filter_bytes <= self._cache_bytes
-        return spread or keys >= MANY_KEYS or (fits and entry.path in self._in_vain)
+        return spread or keys >= MANY_KEYS or (fits and entry.path in self._missed)
 
     def likely(
         self,
@@ -102,11 +102,11 @@ class BloomFilters:
         stats.add(asked)
         return True
 
-    def asked_in_vain(self, entry: IndexFileEntry) -> None:
+    def record_miss(self, entry: IndexFileEntry) -> None:
         """Record that a search of an index file found none of its keys."""
-        if len(self._in_vain) >= MOST_ASKED_IN_VAIN:
-            self._in_vain.clear()
-        self._in_vain.add(entry.path)
+        if len(self._missed) >= MAX_RECORDED_MISSES:
+            self._missed.clear()
+        self._missed.add(entry.path)
 
     def needs_no_round_trip(self, entry: IndexFileEntry) -> bool:
         """Whether the whole filter of an index file is in memory."""

@@ -162,10 +162,10 @@ class Lookup:
         """Where the index lies."""
         return self.storage.root
 
-    def asked_in_vain(self, entry: IndexFileEntry) -> None:
+    def record_miss(self, entry: IndexFileEntry) -> None:
         """Record that a search of an index file found none of its keys."""
         if self.filters:
-            self.filters.asked_in_vain(entry)
+            self.filters.record_miss(entry)
 
 
 def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:

@@ -175,7 +175,7 @@ class Search:
                 if self._trace is not None:
                     self._trace_nodes(self._trace, entry, stats, before, begin)
         if self._filters is not None and not any(hits.matches for hits in found):
-            self._filters.asked_in_vain(entry)
+            self._filters.record_miss(entry)
         return found
 
     def _trace_nodes(

@@ -67,7 +67,7 @@ def test_of_several_partitions_only_those_that_may_hold_a_key_are_read(place: st
     assert cost(index, 3) == (0, 0, DAYS)
 
 
-def test_a_key_in_one_file_is_looked_up_there_until_the_file_was_asked_in_vain(place: str) -> None:
+def test_a_key_in_one_file_is_looked_up_there_until_a_miss(place: str) -> None:
     index = open_index(place)
     where: dict[str, object] = {"dt": "0"}
     absent = [3, 5, 7, 9, 11]
@@ -182,14 +182,14 @@ def test_a_vacuumed_filter_leads_to_the_newest_snapshot(place: str, tmp_path: Pa
     assert index.view.snapshot.number == 2
 
 
-def test_no_more_files_are_remembered_as_asked_in_vain_than_stated(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bloom_filters, "MOST_ASKED_IN_VAIN", 1)
+def test_no_more_misses_are_recorded_than_stated(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bloom_filters, "MAX_RECORDED_MISSES", 1)
     index = open_index(place)
     for day in range(DAYS):
         for key in (1, 3, 5, 7):
             assert cost(index, key, {"dt": str(day)})[0] == 0
     assert index._lookup.filters is not None
-    assert len(index._lookup.filters._in_vain) == 1
+    assert len(index._lookup.filters._missed) == 1
 
 
 def test_filters_in_memory_answer_a_key_as_filters_on_disk_do_and_read_nothing(place: str) -> None:
