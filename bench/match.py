@@ -25,7 +25,7 @@ from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit.rebase import Changes
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.index_files import write_index_file
-from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.lookup.point import ParsedKey
 from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.metadata.manifests import SourceFileEntry
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
@@ -95,7 +95,7 @@ def ask(folder: Path, keys: pa.Array, way: str) -> Cost:
     batch = pa.record_batch({"k": keys})
     begin = time.process_time()
     if way == "find":
-        wanted = [Wanted((value,)) for value in stored_values(keys, index.spec.key_types[0])]
+        wanted = [ParsedKey((value,)) for value in stored_values(keys, index.spec.key_types[0])]
         found = sum(map(bool, index.find(wanted, stats)))
     elif way == "match":
         found = sum(len(some.rows) for some in index.match_pieces(batch, {}, stats))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gnomon.btree.hashing import bucket_of, xxhash64
 from gnomon.shadow.current_snapshot import State
 from gnomon.shadow.fetch import FetchStats
-from gnomon.shadow.lookup import Lookup, Wanted
+from gnomon.shadow.lookup import Lookup, ParsedKey
 
 MOST_FILTERS = 64  # of a key: more take long to ask
 
@@ -37,7 +37,7 @@ class AtHand:
             path in files and fetcher.files.is_surely_unchanged(files[path], ctime) for path, ctime in opened.items()
         )
 
-    def denies(self, key: Wanted, stats: FetchStats) -> bool:
+    def denies(self, key: ParsedKey, stats: FetchStats) -> bool:
         """Whether the Bloom filters in memory deny the key in all index files that may hold it: then no covered row has
         it. `stats` get the cost of a key that they deny."""
         start = time.perf_counter_ns()

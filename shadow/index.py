@@ -31,7 +31,7 @@ from gnomon.shadow.lookup import (
     Matcher,
     Matches,
     MatchStats,
-    Wanted,
+    ParsedKey,
     entry_rows,
     parse_key,
     scan_entries,
@@ -335,7 +335,7 @@ class Index:
 
     # -- for jobs, which group and order the work themselves ---------------------------------------------------------
 
-    def find(self, keys: Sequence[Wanted], stats: LookupStats) -> Sequence[Sequence[Hit]]:
+    def find(self, keys: Sequence[ParsedKey], stats: LookupStats) -> Sequence[Sequence[Hit]]:
         """The hits of each key, from the index alone."""
         return self._lookup.find(self._current.state.view, keys, {}, stats)
 

@@ -24,7 +24,18 @@ from pyspark.sql.types import (
 from gnomon.indexer.keys import column, map_batches
 from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
 from gnomon.indexer.tables import arrow_schema
-from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, RowReader, Wanted, key_names, runs
+from gnomon.jobs.load import (
+    ERROR,
+    FILE,
+    OFFSET,
+    SIZE,
+    SUB_OFFSET,
+    FetchCounters,
+    OutputColumns,
+    RowReader,
+    key_names,
+    runs,
+)
 from gnomon.shadow import Index
 from gnomon.shadow.rows_of_files import NamedFiles, RowsOfFiles
 from gnomon.sources import FORMATS
@@ -66,7 +77,7 @@ def _indexed(at: AtSnapshot) -> RowsOfFiles:
 
 
 @dataclass(frozen=True)
-class Asked:
+class FetchSpec:
     """The input of the tasks of a load. `given`: the columns of the pointers to keep. `payload`: the columns to
     read."""
 
@@ -76,14 +87,14 @@ class Asked:
     schema: StructType
     report: bool
 
-    def wanted(self) -> Wanted:
+    def output_columns(self) -> OutputColumns:
         """The columns for a reader of rows, in the Arrow types that Spark takes."""
         target, kinds = arrow_schema(self.schema), {field.name: field.dataType for field in self.schema}
 
         def in_type(array: pa.Array, name: str, rows: pa.Array, path: str) -> pa.Array:
             return as_spark(array, kinds[name], target.field(name).type, name, rows, path)
 
-        return Wanted(self.given, self.payload, self.files.keys, target, self.report, in_type)
+        return OutputColumns(self.given, self.payload, self.files.keys, target, self.report, in_type)
 
 
 def fetched(
@@ -99,10 +110,10 @@ def fetched(
     kinds = {field.name: field for field in found.schema}
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
-    asked = Asked(files, tuple(given), tuple(payload.names), schema, report)
+    spec = FetchSpec(files, tuple(given), tuple(payload.names), schema, report)
     tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
     ordered = found.repartition(tasks, column(FILE), _piece(files, found, tasks))
-    return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(asked, counters), schema)
+    return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(spec, counters), schema)
 
 
 def _piece(files: PointedFiles, found: DataFrame, tasks: int) -> Column:
@@ -123,13 +134,13 @@ def _can_be_hashed(kind: DataType) -> bool:
     return isinstance(kind, NumericType | BinaryType | DateType | TimestampType) or kind == StringType()
 
 
-def _fetch(asked: Asked, counters: FetchCounters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _fetch(spec: FetchSpec, counters: FetchCounters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = None
         for run in runs(batches, FILE):
             if reader is None:
                 counters.tasks.add(1)
-                reader = RowReader(asked.files.open(), asked.wanted(), counters)
+                reader = RowReader(spec.files.open(), spec.output_columns(), counters)
             yield from reader.rows(run)
 
     return fetch

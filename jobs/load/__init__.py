@@ -18,7 +18,7 @@ from gnomon.jobs.load.key_columns import KEY_PREFIX, key_names, narrowing, store
 from gnomon.jobs.load.key_files import CSV_ENDINGS, JSON_ENDINGS, KeyFile, key_file
 from gnomon.jobs.load.load_here import LoadRequest, load, load_counters, load_here
 from gnomon.jobs.load.parquet_rows import write_parquet
-from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, OURS, SIZE, SUB_OFFSET, RowReader, Wanted
+from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, OURS, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.jobs.load.task_batches import runs
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
     "LoadCounters",
     "LoadRequest",
     "LookupCounters",
+    "OutputColumns",
     "RowReader",
-    "Wanted",
     "check_given",
     "check_sample",
     "check_unreadable",

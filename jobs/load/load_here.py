@@ -15,7 +15,7 @@ from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_c
 from gnomon.jobs.load.column_types import in_type, source_columns
 from gnomon.jobs.load.counters import Count, LoadCounters
 from gnomon.jobs.load.key_columns import key_names, narrowing, sample_types, stored_keys, typed_keys
-from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, RowReader, Wanted
+from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place
@@ -84,8 +84,8 @@ def load_here(
 
     names = zip(index.spec.keys, key_names(index.spec), strict=True)
     of_key = {key.name: name for key, name in names if not key.partition}
-    wanted = Wanted(tuple(sample.names), tuple(payload), of_key, answer, report, as_read)
-    reader = RowReader(index.files, wanted, counters)
+    output = OutputColumns(tuple(sample.names), tuple(payload), of_key, answer, report, as_read)
+    reader = RowReader(index.files, output, counters)
 
     def rows() -> Iterator[pa.RecordBatch]:
         for portion in _portions(keys):

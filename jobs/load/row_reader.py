@@ -38,7 +38,7 @@ class InType(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputColumns:
     """The columns of the answer. `given`: the columns of the pointers to keep. `payload`: the columns to read. `keys`:
     the columns of the pointers with the expected keys, by key column. `schema` has the types of all columns; with
     `report` a column of errors comes last. `in_type` converts columns of the payload."""
@@ -53,13 +53,13 @@ class Wanted:
 
 class RowReader:
     """Reads the rows of runs of pointers, each into one file. A run has the columns FILE, OFFSET, SUB_OFFSET and SIZE,
-    is sorted by these, and has the columns that `Wanted` names."""
+    is sorted by these, and has the columns that `OutputColumns` names."""
 
-    def __init__(self, files: RowsOfFiles, asked: Wanted, counters: FetchCounters) -> None:
+    def __init__(self, files: RowsOfFiles, output: OutputColumns, counters: FetchCounters) -> None:
         self._files = files
-        self._asked = asked
+        self._output = output
         self._counters = counters
-        self._target = asked.schema
+        self._target = output.schema
         self._stored = files.key_types
         self._growth = FIRST_GROWTH
 
@@ -97,7 +97,7 @@ class RowReader:
                 wanted.pointers = self._files.from_dione(wanted.path, wanted.pointers)
             wanted.units = self._files.units(wanted.path, wanted.pointers[:, 0], stats)
         except SourceError as error:
-            if not self._asked.report:
+            if not self._output.report:
                 raise
             return str(error)
         finally:
@@ -150,7 +150,7 @@ class RowReader:
         try:
             return self._arrays(wanted, begin, end)
         except SourceError as error:
-            if not self._asked.report:
+            if not self._output.report:
                 raise
             return error
 
@@ -159,10 +159,10 @@ class RowReader:
         stats, pointers = FetchReads(), wanted.pointers[begin:end]
         keys = {
             name: taken(wanted.run.column(key), wanted.first[begin:end]).cast(self._stored[name])
-            for name, key in self._asked.keys.items()
+            for name, key in self._output.keys.items()
         }
         try:
-            table = self._files.read(wanted.path, pointers, keys, self._asked.payload, stats)
+            table = self._files.read(wanted.path, pointers, keys, self._output.payload, stats)
         finally:
             self._count(stats)
         if begin < end:
@@ -171,13 +171,13 @@ class RowReader:
             self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
         at, path = int64s(pointers[:, 0]), self._files.location(wanted.path)
         return [
-            self._asked.in_type(values.combine_chunks(), name, at, path)
-            for values, name in zip(table.columns, self._asked.payload, strict=True)
+            self._output.in_type(values.combine_chunks(), name, at, path)
+            for values, name in zip(table.columns, self._output.payload, strict=True)
         ]
 
     def _nulls(self, rows: int) -> list[pa.Array]:
-        skip = len(self._asked.given)
-        return [pa.nulls(rows, kind) for kind in self._target.types[skip : skip + len(self._asked.payload)]]
+        skip = len(self._output.given)
+        return [pa.nulls(rows, kind) for kind in self._target.types[skip : skip + len(self._output.payload)]]
 
     def _answer(
         self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
@@ -185,14 +185,14 @@ class RowReader:
         """Yield rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
         self._counters.rows.add(len(places))
         self._counters.unreadable.add(len(places) if error is not None else 0)
-        kept = [given.column(name) for name in self._asked.given]
+        kept = [given.column(name) for name in self._output.given]
         sizes = row_bytes(kept) if kept else np.zeros(len(places))
         if payload:
             sizes = sizes + row_bytes(payload)[places]
         for begin, end in slices(sizes, OUT_BYTES):
             arrays = [values.slice(begin, end - begin) for values in kept]
             arrays += [taken(values, places[begin:end]) for values in payload]
-            if self._asked.report:
+            if self._output.report:
                 arrays.append(
                     error.slice(begin, end - begin) if error is not None else pa.nulls(end - begin, pa.string())
                 )

@@ -17,7 +17,7 @@ from gnomon.service.http import Options
 from gnomon.service.indexes import ServedIndex
 from gnomon.service.memory import Hold
 from gnomon.shadow import KeyTypeError
-from gnomon.shadow.lookup import Wanted
+from gnomon.shadow.lookup import ParsedKey
 
 SNAPSHOT, KEY, COUNT, COUNTS, EXPLAIN = (
     b"gnomon." + name for name in (b"snapshot", b"key", b"count", b"counts", b"explain")
@@ -53,7 +53,7 @@ def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> b
     return _held(hold, answered(served, options, hold, work))
 
 
-def _found(question: Question, wanted: Wanted, key: object) -> tuple[bytes, int]:
+def _found(question: Question, wanted: ParsedKey, key: object) -> tuple[bytes, int]:
     """The answer to a key, and the number of its rows."""
     table = _table(question, [key])
     [count] = _counts(table)
@@ -96,7 +96,7 @@ def _counts(table: pa.Table) -> list[int]:
     return counts
 
 
-def _stream(question: Question, table: pa.Table, told: Mapping[bytes, Any], key: Wanted | None = None) -> bytes:
+def _stream(question: Question, table: pa.Table, told: Mapping[bytes, Any], key: ParsedKey | None = None) -> bytes:
     """The table as one stream, with the other members of the answer."""
     told = {SNAPSHOT: question.view.snapshot.number, **told}
     if question.options.explain:

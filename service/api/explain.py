@@ -5,12 +5,12 @@ from typing import Any
 
 from gnomon.service.api.query import Question
 from gnomon.service.indexes import visible
-from gnomon.shadow.lookup import Wanted, buckets_of_keys
+from gnomon.shadow.lookup import ParsedKey, buckets_of_keys
 from gnomon.shadow.newest_version import read_through
 from gnomon.shadow.tables import shown_part
 
 
-def explanation(question: Question, key: Wanted | None = None, files: Sequence[str] = ()) -> dict[str, Any]:
+def explanation(question: Question, key: ParsedKey | None = None, files: Sequence[str] = ()) -> dict[str, Any]:
     """Of a single key its bucket, what index and source cost, each step in the order of its begin, and the source file
     of each row; of a batch the sums alone."""
     stats = question.stats

@@ -14,7 +14,7 @@ from gnomon.service.indexes import ServedIndex
 from gnomon.service.memory import Hold
 from gnomon.shadow import Answer, KeyTypeError
 from gnomon.shadow.errors import BeyondBound
-from gnomon.shadow.lookup import Wanted
+from gnomon.shadow.lookup import ParsedKey
 
 # Of a batch: keys that are looked up together first, and at most; bytes of the results that are made together then.
 FIRST_KEYS, MOST_KEYS, PIECE_BYTES = 250, 1000, 4 << 20
@@ -33,7 +33,7 @@ def rows_of(served: ServedIndex, key: object, options: Options, hold: Hold) -> b
     return body
 
 
-def _found(question: Question, wanted: Wanted, key: object) -> tuple[bytes, int]:
+def _found(question: Question, wanted: ParsedKey, key: object) -> tuple[bytes, int]:
     """The answer to a key, and the number of its rows."""
     [found] = question.ask(question.index.answer, question.query([key]))
     assert isinstance(found, Answer)  # a failure of the only key is raised

@@ -7,14 +7,14 @@ from gnomon.service.errors import BadRequest
 from gnomon.service.http import NAMES, cut
 from gnomon.service.indexes import Place, visible
 from gnomon.shadow import KeyTypeError
-from gnomon.shadow.lookup import Wanted, parse_key
+from gnomon.shadow.lookup import ParsedKey, parse_key
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 from gnomon.shadow.values import shown_key
 
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
 
 
-def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> Wanted:
+def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> ParsedKey:
     """A key in the form of the index. BadRequest and KeyTypeError name the column, what is expected and what was found;
     a column that the index does not show is not named."""
     values = _values(key, spec, place)
@@ -62,7 +62,7 @@ def _refuse(column: KeyColumn, place: Place, why: str) -> NoReturn:
     raise BadRequest(f"key column {column.name}: {why}" if visible(place, [column.name]) else f"the key: {why}")
 
 
-def key_shown(wanted: Wanted, spec: IndexSpec, place: Place) -> dict[str, Any]:
+def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any]:
     """A key by column name, each value as it stands in the JSON of rows, in whatever form it was given; without the
     columns that the index does not show."""
     stored, partitions = iter(wanted.stored), dict(wanted.where)

@@ -12,7 +12,7 @@ from gnomon.service.memory import Hold
 from gnomon.shadow import IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
 from gnomon.shadow.fetch import Bounds, Query
-from gnomon.shadow.lookup import Wanted
+from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.storage import Trace, check_may_wait
 
 P = ParamSpec("P")
@@ -82,15 +82,15 @@ class Question:
         self._named = self.view.where(asked)
         return asked
 
-    def read(self, key: object) -> Wanted:
+    def read(self, key: object) -> ParsedKey:
         """A key in the form of the index: `keys.read_key`."""
         return read_key(key, self.spec, self.place, self.served.max_key_bytes)
 
-    def shown(self, key: Wanted) -> dict[str, Any]:
+    def shown(self, key: ParsedKey) -> dict[str, Any]:
         """A key as answers show it."""
         return key_shown(key, self.spec, self.place)
 
-    def answer(self, media_type: str, key: Wanted, make: Callable[[], tuple[bytes, int]]) -> bytes:
+    def answer(self, media_type: str, key: ParsedKey, make: Callable[[], tuple[bytes, int]]) -> bytes:
         """The kept answer to a key, or a new one, which `make` returns with the number of its rows. A new answer is
         kept, but for one that explains itself."""
         asked = self._asked(media_type, key)
@@ -104,12 +104,12 @@ class Question:
             self.served.answers.put(asked, KeptAnswer(body, count, dict(self.stats.source.opened)))
         return body
 
-    def at_hand(self, media_type: str, key: Wanted) -> bytes | None:
+    def at_hand(self, media_type: str, key: ParsedKey) -> bytes | None:
         """The kept answer to a key, if it is not large, without a wait; None where memory does not tell."""
         kept = self.served.answers.at_hand(self._asked(media_type, key), self.index.at_hand, MOST_AT_ONCE)
         return None if kept is None else self._noted(kept)
 
-    def _asked(self, media_type: str, key: Wanted) -> Hashable:
+    def _asked(self, media_type: str, key: ParsedKey) -> Hashable:
         """What an answer is kept by."""
         snapshot = self.view.snapshot
         where = tuple((name, tuple(values)) for name, values in self.where.items())
@@ -156,7 +156,7 @@ class Question:
         if moved or (isinstance(error, StalePointer) and self.index.is_as_indexed(error.path)):
             raise Moved
 
-    def not_found(self, key: Wanted) -> KeyNotFound:
+    def not_found(self, key: ParsedKey) -> KeyNotFound:
         """What is answered where no row has the key: what the snapshot covers, and which part of it was asked."""
         snapshot, files = self.view.snapshot, self.view.source_files
         told = {"rows": snapshot.rows, "source_files": files}

@@ -14,7 +14,7 @@ from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.fetcher import Fetcher, Part
 from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from gnomon.shadow.fetch.row_batches import Located, row_bytes
-from gnomon.shadow.lookup import Bound, Hit, Hits, Wanted, entry_rows
+from gnomon.shadow.lookup import Bound, Hit, Hits, ParsedKey, entry_rows
 from gnomon.shadow.metadata import View
 from gnomon.shadow.storage import deadlines
 
@@ -55,7 +55,7 @@ class Found(NamedTuple):
     """The hits of some keys in a snapshot."""
 
     view: View
-    wanted: Sequence[Wanted]
+    wanted: Sequence[ParsedKey]
     hits: Sequence[Hits]
 
 

@@ -25,7 +25,7 @@ from gnomon.shadow.lookup.entry_batches import (
 )
 from gnomon.shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, read_index_file, write_index_file
 from gnomon.shadow.lookup.matches import Bound, Hit, Hits
-from gnomon.shadow.lookup.point import Lookup, Wanted, buckets_of_keys, parse_key
+from gnomon.shadow.lookup.point import Lookup, ParsedKey, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.tree_search import InFile, LookupOptions
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "MatchStats",
     "Matcher",
     "Matches",
-    "Wanted",
+    "ParsedKey",
     "buckets_of_keys",
     "covered_in",
     "entry_columns",

@@ -7,7 +7,7 @@ from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.errors import UnknownColumn
 from gnomon.shadow.lookup.matches import Hit
-from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.lookup.point import ParsedKey
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, View
 from gnomon.shadow.tables import stored_partition
 from gnomon.shadow.values import has_form, python_values, shown_key
@@ -22,7 +22,7 @@ def entry_columns(view: View) -> tuple[str, ...]:
 
 
 def entry_rows(
-    view: View, wanted: Sequence[Wanted], found: Sequence[Sequence[Hit]], columns: Sequence[str] | None
+    view: View, wanted: Sequence[ParsedKey], found: Sequence[Sequence[Hit]], columns: Sequence[str] | None
 ) -> list[list[dict[str, Any]]]:
     """For each key, a row for each of its hits, with values as in a fetch. If the source has a column with the name of
     a pointer column, the row has the source's. UnknownColumn for a column that the entries do not have."""
@@ -39,7 +39,7 @@ def entry_rows(
     return [[next(rows) for _ in some] for some in found]
 
 
-def _columns(spec: IndexSpec, hits: Sequence[tuple[Wanted, Hit]], names: Sequence[str]) -> list[list[Any]]:
+def _columns(spec: IndexSpec, hits: Sequence[tuple[ParsedKey, Hit]], names: Sequence[str]) -> list[list[Any]]:
     made: dict[str, list[Any]] = {
         name: [hit.pointer[i] for _, hit in hits] for i, name in enumerate(POINTER_COLUMNS) if name in names
     }

@@ -29,14 +29,14 @@ FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ParsedKey:
     """A requested key: its stored columns in stored form, and its partition values."""
 
     stored: Key
     where: tuple[tuple[str, Stored], ...] = ()
 
 
-def parse_key(key: object, spec: IndexSpec) -> Wanted:
+def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
     """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
 
     Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
@@ -61,7 +61,7 @@ def parse_key(key: object, spec: IndexSpec) -> Wanted:
             where.append((column.name, as_partition_value(value, column.type, column.name)))
         else:
             stored.append(read_key(value, column))
-    return Wanted(tuple(stored), tuple(where))
+    return ParsedKey(tuple(stored), tuple(where))
 
 
 def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
@@ -72,7 +72,7 @@ def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
 class _HashedKeys:
     """The keys of one look-up with their hashes: a few are hashed one by one, many column by column."""
 
-    def __init__(self, keys: Sequence[Wanted], spec: IndexSpec) -> None:
+    def __init__(self, keys: Sequence[ParsedKey], spec: IndexSpec) -> None:
         self.keys = [key.stored for key in keys]
         self._spec = spec
         self._many = len(keys) > FEW_KEYS
@@ -118,7 +118,7 @@ class Lookup:
     def find(
         self,
         view: View,
-        keys: Sequence[Wanted],
+        keys: Sequence[ParsedKey],
         where: Mapping[str, Collection[Stored]],
         stats: LookupStats,
         options: LookupOptions = DEFAULTS,
@@ -168,7 +168,7 @@ class Lookup:
             self.filters.record_miss(entry)
 
 
-def _selected(view: View, keys: Sequence[Wanted], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
+def _selected(view: View, keys: Sequence[ParsedKey], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
     """The partitions that may hold each key, in order."""
     selected: dict[tuple[tuple[str, Stored], ...], Collection[str]] = {}
     for key in keys:

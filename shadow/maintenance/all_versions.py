@@ -27,7 +27,7 @@ from gnomon.shadow.errors import (
     StorageError,
     UsageError,
 )
-from gnomon.shadow.lookup import Lookup, Wanted, parse_key
+from gnomon.shadow.lookup import Lookup, ParsedKey, parse_key
 from gnomon.shadow.maintenance.table_versions import Row, TableAt, VersionReader, equals, files_of
 from gnomon.shadow.metadata import (
     IndexSpec,
@@ -125,7 +125,7 @@ class _Search:
     """The search for some keys."""
 
     def __init__(
-        self, storage: Storage, newest: View, known: TableVersion, wanted: Sequence[Wanted], orphans: bool
+        self, storage: Storage, newest: View, known: TableVersion, wanted: Sequence[ParsedKey], orphans: bool
     ) -> None:
         self._storage = storage
         self._spec = newest.spec

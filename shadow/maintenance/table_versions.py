@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gnomon.btree.key_arrays import stored_array
 from gnomon.shadow.errors import SourceNotFound
-from gnomon.shadow.lookup import Wanted
+from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.metadata import IndexSpec, View, masks_of
 from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, SourceStorage, join
 from gnomon.shadow.tables import EqualityDeletes, LakeContent, LakeFile, LakeSource, partition_array, stored_partition
@@ -51,7 +51,7 @@ class VersionReader:
         with self._root.open(path, known=FileInfo(path, size, ANY_TIME)) as reader:
             yield open_source(reader, spec.format, spec.read_options), reader
 
-    def deleted(self, version: TableAt, rows: Mapping[Row, Wanted]) -> set[Row]:
+    def deleted(self, version: TableAt, rows: Mapping[Row, ParsedKey]) -> set[Row]:
         """The rows among `rows` that a version has deleted. `rows` maps each row to its key; the version lists the
         files of all rows. SourceNotFound where a delete is by other columns than the key, and the file with their
         values is gone; other errors as in `LakeSource.content` and in a fetch."""
@@ -71,7 +71,7 @@ class VersionReader:
                         found.add((path, row))
         return found
 
-    def _values(self, at: Row, key: Wanted, names: Sequence[str], spec: IndexSpec, file: LakeFile) -> list[pa.Array]:
+    def _values(self, at: Row, key: ParsedKey, names: Sequence[str], spec: IndexSpec, file: LakeFile) -> list[pa.Array]:
         """The values of columns in a row, as arrays of one value: of the key, of the partition, or of the file."""
         path, row = at
         keys = {one.name: (one.type, value) for one, value in zip(spec.stored_keys, key.stored, strict=True)}

@@ -21,7 +21,7 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from gnomon.indexer.join import fetch
-from gnomon.indexer.join.fetch import Asked, PointedFiles
+from gnomon.indexer.join.fetch import FetchSpec, PointedFiles
 from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, row_reader
 from gnomon.shadow import Index, StalePointer, open_index
@@ -81,8 +81,8 @@ class Lake:
         fields = [StructField("n", LongType()), *map(StructField, self.columns, kinds)]
         fields += [StructField(ERROR, StringType())] if report else []
         files = PointedFiles.of_index(open_index(self.location), ["__gnomon_key_0"])
-        asked = Asked(files, ["n"], self.columns, StructType(fields), report)
-        return fetch._fetch(asked, self.counters)(iter(pointers.to_batches(max_chunksize=chunk)))
+        spec = FetchSpec(files, ["n"], self.columns, StructType(fields), report)
+        return fetch._fetch(spec, self.counters)(iter(pointers.to_batches(max_chunksize=chunk)))
 
     def expected(self) -> list[tuple[int, Any, str]]:
         return [(n, self.case.kind(number), text) for n, (number, text) in enumerate(self.rows)]
@@ -161,8 +161,8 @@ def test_a_value_that_does_not_fit_is_told_of_its_rows_alone(tmp_path: Path, mon
     monkeypatch.setattr(fetch, "open_in_worker", lambda at: Index(storage_at(lake.location), view, pinned=True))
     counters = FetchCounters(*[Accumulator(next(NUMBERS), 0, AddingAccumulatorParam(0)) for _ in range(5)])
     fields = [StructField("n", LongType()), StructField("text", StringType()), StructField(ERROR, StringType())]
-    asked = Asked(PointedFiles.of_index(index, []), ["n"], ["text"], StructType(fields), True)
-    batches = fetch._fetch(asked, counters)(iter(lake.pointers.slice(0, 91).to_batches()))
+    spec = FetchSpec(PointedFiles.of_index(index, []), ["n"], ["text"], StructType(fields), True)
+    batches = fetch._fetch(spec, counters)(iter(lake.pointers.slice(0, 91).to_batches()))
     found = rows_in(pa.Table.from_batches(batches))
     assert [(n, text) for n, text, _ in found] == [(n, "abc" if n % 10 else None) for n in range(91)]
     assert [n for n, _, error in found if error is not None] == list(range(0, 91, 10))

@@ -22,7 +22,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.lookup.point import ParsedKey
 from gnomon.shadow.metadata.spec import KeyColumn
 from gnomon.shadow.storage.local import LocalFile
 from tests.shadow.make_index import index_source, write_source
@@ -207,7 +207,7 @@ def test_columns_of_odd_names_work_as_keys_and_in_answers(tmp_path: Path) -> Non
 def test_included_columns_stand_in_the_index(tmp_path: Path) -> None:
     table = pa.table({"k": [1, 2], "a.b": ["x", None]})
     index = opened(tmp_path, {"a.parquet": table}, ["k"], include=["a.b"])
-    found = index.find([Wanted((1,)), Wanted((2,))], LookupStats())
+    found = index.find([ParsedKey((1,)), ParsedKey((2,))], LookupStats())
     assert [hit.included for hits in found for hit in hits] == [("x",), (None,)]
 
 

@@ -22,7 +22,7 @@ from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from gnomon.shadow.lookup import batch as match_module
 from gnomon.shadow.lookup.batch import MatchStats
-from gnomon.shadow.lookup.point import Wanted
+from gnomon.shadow.lookup.point import ParsedKey
 from gnomon.shadow.maintenance import tiered_merge
 from gnomon.shadow.storage import storage_at
 from tests.shadow.lookup.whole_matches import all_matches
@@ -85,7 +85,7 @@ def batch(index: Index, keys: Sequence[Key]) -> pa.RecordBatch:
 
 def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None) -> list[list[Key]]:
     """The result of `find` for each key, as rows: included columns, partition column, pointer."""
-    wanted = [Wanted(key, () if places is None else (("dt", places[i]),)) for i, key in enumerate(keys)]
+    wanted = [ParsedKey(key, () if places is None else (("dt", places[i]),)) for i, key in enumerate(keys)]
     values = index.view.partition_values
     return [
         [(*hit.included, values[hit.file.partition]["dt"], *hit.pointer) for hit in hits]

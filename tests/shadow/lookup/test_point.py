@@ -13,7 +13,7 @@ from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import index_files
-from gnomon.shadow.lookup.point import Wanted, parse_key
+from gnomon.shadow.lookup.point import ParsedKey, parse_key
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
@@ -29,17 +29,17 @@ TWO = spec(KeyColumn("a", "string"), KeyColumn("dt", "string", True), KeyColumn(
 
 @pytest.mark.parametrize("key", [7, "7", (7,), [7], {"id": 7}])
 def test_a_one_column_key_is_taken_in_every_form(key: object) -> None:
-    assert parse_key(key, ONE) == Wanted((7,))
+    assert parse_key(key, ONE) == ParsedKey((7,))
 
 
 @pytest.mark.parametrize("key", [("x", "2026", "1.50"), {"b": "1.5", "dt": 2026, "a": "x"}])
 def test_a_composite_key_is_taken_in_key_order_or_by_name(key: object) -> None:
-    assert parse_key(key, TWO) == Wanted(("x", 150), (("dt", "2026"),))
+    assert parse_key(key, TWO) == ParsedKey(("x", 150), (("dt", "2026"),))
 
 
 def test_nulls_stay_nulls() -> None:
-    assert parse_key(None, ONE) == Wanted((None,))
-    assert parse_key((None, None, None), TWO) == Wanted((None, None), (("dt", None),))
+    assert parse_key(None, ONE) == ParsedKey((None,))
+    assert parse_key((None, None, None), TWO) == ParsedKey((None, None), (("dt", None),))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gnomon.shadow.lookup import batch, matches
 from gnomon.shadow.lookup.batch import Matcher, MatchStats
 from gnomon.shadow.lookup.entry_batches import entry_columns, scan_entries
 from gnomon.shadow.lookup.matches import ALL, Bound
-from gnomon.shadow.lookup.point import Lookup, Wanted
+from gnomon.shadow.lookup.point import Lookup, ParsedKey
 from gnomon.shadow.lookup.tree_search import LookupOptions
 from gnomon.shadow.maintenance import tiered_merge
 from gnomon.shadow.maintenance.merge import merged
@@ -57,7 +57,7 @@ def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 def one_by_one(storage: Storage, view: View, bound: Bound = ALL) -> Entries:
     lookup = Lookup(storage, 1 << 20)
-    hits = lookup.find(view, [Wanted((key,)) for key in KEYS], {}, LookupStats(), LookupOptions(bound))
+    hits = lookup.find(view, [ParsedKey((key,)) for key in KEYS], {}, LookupStats(), LookupOptions(bound))
     return {(key, hit.pointer.data_filename) for key, of_key in zip(KEYS, hits, strict=True) for hit in of_key}
 
 
