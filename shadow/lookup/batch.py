@@ -225,7 +225,7 @@ class Matcher:
     ) -> Iterator[Found]:
         """Search an index file in the way that costs less."""
         stats = self._stats
-        with self._lookup.trees.use(self._view, segment, entry, stats) as tree:
+        with self._lookup.index_files.use(self._view, segment, entry, stats) as tree:
             each, by_leaf = costs_us(tree, entry, len(keys))
             begin, hits = stats.bytes, 0
             if each < by_leaf:

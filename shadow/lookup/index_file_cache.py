@@ -14,7 +14,7 @@ WHOLE_BYTES = 4 << 20  # an index file of a remote store up to this size is read
 LEAVES_SHARE = 2  # one part in this many of the memory for index files is for decoded leaves
 
 
-class Trees:
+class IndexFileCache:
     """Index files by path: their upper levels, the files that were read whole, as far as the cache has room, and the
     decoded leaves used last."""
 

@@ -17,7 +17,7 @@ from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
-from gnomon.shadow.lookup.index_file_cache import Trees
+from gnomon.shadow.lookup.index_file_cache import IndexFileCache
 from gnomon.shadow.lookup.matches import Hits
 from gnomon.shadow.lookup.tree_search import DEFAULTS, InFile, LookupOptions, Search
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View
@@ -102,17 +102,17 @@ class Lookup:
     def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
         self.storage = storage
         self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
-        self.trees = Trees(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
+        self.index_files = IndexFileCache(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
 
     @property
     def cache_bytes(self) -> int:
         """The bytes that the caches hold."""
-        return self.trees.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
+        return self.index_files.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
         """The hits, misses and bytes of each cache."""
-        counts = self.trees.counts
+        counts = self.index_files.counts
         return counts if self.filters is None else {**counts, "filters": self.filters.counts}
 
     def find(
@@ -131,9 +131,11 @@ class Lookup:
             partitions = _selected(view, keys, where)
             files = self._files(view, hashed.buckets, partitions)
             step.say(keys=len(keys), bucket=hashed.buckets[0] if len(keys) == 1 else None, index_files=len(files))
-        if ahead is not None and (remote := [file for file in files if not self.trees.needs_no_round_trip(file.entry)]):
+        if ahead is not None and (
+            remote := [file for file in files if not self.index_files.needs_no_round_trip(file.entry)]
+        ):
             ahead(remote)
-        search = Search(view, self.trees, self.filters, hashed, partitions, options)
+        search = Search(view, self.index_files, self.filters, hashed, partitions, options)
         for answer in search.answers(files):
             stats.add(answer.stats)
             for i, hits in zip(answer.places, answer.hits, strict=True):

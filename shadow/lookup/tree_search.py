@@ -15,7 +15,7 @@ from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import OF_ONE_FILE
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
-from gnomon.shadow.lookup.index_file_cache import Trees
+from gnomon.shadow.lookup.index_file_cache import IndexFileCache
 from gnomon.shadow.lookup.matches import ALL, Bound, FileHits, Hits
 from gnomon.shadow.metadata import IndexFileEntry, Segment, View
 from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
@@ -71,7 +71,7 @@ class Search:
     def __init__(
         self,
         view: View,
-        trees: Trees,
+        index_files: IndexFileCache,
         filters: BloomFilters | None,
         hashed: Hashed,
         partitions: Sequence[Collection[str]],
@@ -79,7 +79,7 @@ class Search:
     ) -> None:
         """`partitions` has the partitions that may hold each key."""
         self._view = view
-        self._trees = trees
+        self._index_files = index_files
         self._filters = filters
         self._keys = hashed.keys
         self._hashed = hashed
@@ -97,7 +97,7 @@ class Search:
             work = self._without_denied(work, stats)
         few = len(work) <= FEW_FILES and sum([file.entry.size for file, _ in work]) <= FEW_BYTES
         calls = [partial(self._answer, file, filtered, few) for file, filtered in work]
-        rounds = sum([not self._trees.needs_no_round_trip(file.entry) for file, _ in work])
+        rounds = sum([not self._index_files.needs_no_round_trip(file.entry) for file, _ in work])
         yield FileAnswer([], [], stats)
         yield from in_order(calls) if rounds > 1 else (call() for call in calls)
 
@@ -116,7 +116,7 @@ class Search:
         return filters is not None and filters.pays(file.entry, len(file.places), spread, self._view.filter_bytes)
 
     def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
-        check(f"{self._trees.root}/{file.entry.path}")
+        check(f"{self._index_files.root}/{file.entry.path}")
         stats = self._counter()
         try:
             places = self._likely(file, filtered, few, stats)
@@ -134,8 +134,8 @@ class Search:
         if not filtered or self._filters is None:
             return file.places
         ask, entry = partial(self._pass, file, self._filters, stats), file.entry
-        is_cold = not self._trees.is_open(entry) and not self._filters.needs_no_round_trip(entry)
-        if not (few and is_cold and self._trees.reads_whole(entry)):
+        is_cold = not self._index_files.is_open(entry) and not self._filters.needs_no_round_trip(entry)
+        if not (few and is_cold and self._index_files.reads_whole(entry)):
             return ask()
         opened = self._counter()
         places, _ = in_order([ask, partial(self._open, file, opened)])
@@ -154,7 +154,7 @@ class Search:
         """Open the file, so that the cache has it. Returns all places."""
         with (
             step_of(self._trace, "index_file", file.entry.path, stats) as step,
-            self._trees.use(self._view, file.segment, file.entry, stats) as tree,
+            self._index_files.use(self._view, file.segment, file.entry, stats) as tree,
         ):
             step.say(entries=tree.entries)
         return file.places
@@ -164,9 +164,9 @@ class Search:
         entry = file.entry
         with ExitStack() as stack:
             with step_of(self._trace, "index_file", entry.path, stats) as step:
-                tree = stack.enter_context(self._trees.use(self._view, file.segment, entry, stats))
+                tree = stack.enter_context(self._index_files.use(self._view, file.segment, entry, stats))
                 step.say(entries=tree.entries)
-            of_file = FileHits(self._view.spec, file.segment, entry, self._trees.root, self._bound)
+            of_file = FileHits(self._view.spec, file.segment, entry, self._index_files.root, self._bound)
             keys, partitions = [self._keys[i] for i in places], [self._partitions[i] for i in places]
             begin, before = time.perf_counter_ns(), (stats.reads, stats.bytes, stats.nodes)
             try:
