@@ -143,7 +143,7 @@ class Batch:
         keys = [
             comparable(take(self._file, columns, name, order, pieces), self._types[name]) for name in self._key_names
         ]
-        self._prove(keys, pieces, leaves, last)
+        self._check_keys(keys, pieces, leaves, last)
         begin, end = int(leaves.begins[0]), int(leaves.ends[-1])
         found = index_in(keys, [column.slice(begin, end - begin) for column in self._sorted_keys.columns])
         rows = np.flatnonzero(found >= 0)
@@ -152,7 +152,7 @@ class Batch:
         at = np.repeat(2 * self._inner_levels.below[leaves.which] + 1, counts)[rows]
         return _Hits(found[rows] + begin, at, arrays)
 
-    def _prove(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves, last: int) -> None:
+    def _check_keys(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves, last: int) -> None:
         """Check that the keys of each leaf are in order and between its fences."""
         rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():

@@ -65,7 +65,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     if not levels:  # the root is a leaf
         none = pa.RecordBatch.from_arrays([pa.array([], key_type(column.type).arrow) for column in columns], names)
         return InnerLevels(none, _keys(file, none), offsets, np.array([-1]))
-    _prove_links(file, levels)
+    _check_links(file, levels)
     places = _in_order(levels)
     turn = np.argsort(np.concatenate(places))
     arrays = [
@@ -74,7 +74,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     entries = pa.RecordBatch.from_arrays(arrays, names)
     keys = _keys(file, entries)
     depths = np.repeat(np.arange(len(levels)), [len(place) for place in places])[turn]
-    _prove_order(file, keys, depths)
+    _check_order(file, keys, depths)
     return InnerLevels(entries, keys, offsets, places[-1][levels[-1].children > 0])
 
 
@@ -84,7 +84,7 @@ def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
 
 def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     """The level of the nodes at these offsets."""
-    _prove_forward(file, offsets, "the nodes of a level")
+    _check_forward(file, offsets, "the nodes of a level")
     if not len(offsets):
         raise file.irregular("a level without nodes", file.start)
     blocks, ends = BlockBatch(), []
@@ -109,15 +109,15 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     return _Level([take(file, columns, name, order, pieces) for name in names], counts, children)
 
 
-def _prove_links(file: BlockFile, levels: list[_Level]) -> None:
+def _check_links(file: BlockFile, levels: list[_Level]) -> None:
     """Check that no two links lead to one block, and that leaves lie in key order."""
     led = np.sort(np.concatenate([level.children[level.children > 0] for level in levels]))
     leaves = levels[-1].children[levels[-1].children > 0]
-    _prove_forward(file, led, "all blocks")
-    _prove_forward(file, leaves, "the leaves")
+    _check_forward(file, led, "all blocks")
+    _check_forward(file, leaves, "the leaves")
 
 
-def _prove_forward(file: BlockFile, offsets: Ints, what: str) -> None:
+def _check_forward(file: BlockFile, offsets: Ints, what: str) -> None:
     """Check that blocks lie in the file in this order, and none twice."""
     steps = np.diff(offsets)
     if (steps <= 0).any():
@@ -145,7 +145,7 @@ def _in_order(levels: list[_Level]) -> list[Ints]:
     return places
 
 
-def _prove_order(file: BlockFile, keys: list[pa.Array], depths: Ints) -> None:
+def _check_order(file: BlockFile, keys: list[pa.Array], depths: Ints) -> None:
     """Check that the records do not decrease. From a node to the record after it they must increase, if no run is
     split."""
     equal, rising = adjacent(keys)

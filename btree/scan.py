@@ -64,7 +64,7 @@ class Scan:
         """All entries. DamagedIndexFile for any fault of the file, at the latest at the end."""
         if self._file.start < self._file.size:
             yield from self._batches()
-        self._prove()
+        self._check_file()
 
     @property
     def census(self) -> Census:
@@ -183,9 +183,9 @@ class Scan:
         why = "the keys of a node are not in order" if inside else "a node holds keys outside of its parent's interval"
         raise self._file.damaged(why, offset)
 
-    # -- proof -----------------------------------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------------------
 
-    def _prove(self) -> None:
+    def _check_file(self) -> None:
         """Check that each byte lies in one block, that the number of entries is the header's, and the checksum of the
         upper levels."""
         self._file.check_upper(self._stats)

@@ -13,7 +13,7 @@ from gnomon.shadow.errors import IndexFileGone, SourceError, StalePointer, Usage
 from gnomon.shadow.fetch import Fetcher, MapsFolder
 from gnomon.shadow.metadata import (
     Diff,
-    Proofs,
+    DigestChecks,
     SourceFileEntry,
     SourceRoot,
     View,
@@ -58,7 +58,7 @@ class State:
     view: View
     source: SourceRoot | None
     fetcher: Fetcher | None
-    proofs: Proofs | None = None
+    digest_checks: DigestChecks | None = None
     newest: FileInfo | None = None  # the file of the newest snapshot at the last refresh
 
     def required_fetcher(self) -> Fetcher:
@@ -113,7 +113,7 @@ class State:
             newer = newest
         source = self.source.now()
         files, lake_table = source.listing()
-        difference = diff(files, self.view.segments, source.source, self.proofs)
+        difference = diff(files, self.view.segments, source.source, self.digest_checks)
         return replace(difference, lake_table=lake_table, newer=newer)
 
     def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
@@ -159,10 +159,10 @@ class CurrentSnapshot:
         quarter = self._settings.cache_bytes // 4
         pages = quarter if self._settings.keep_pages else 0
         maps = self._storage if self._settings.page_maps else None
-        proofs = Proofs(source.storage, view.spec.format, view.spec.read_options)
+        digest_checks = DigestChecks(source.storage, view.spec.format, view.spec.read_options)
         action = Action.ASK_NEWEST if self._pinned else Action.BUILD_AGAIN
         fetcher = Fetcher(source.storage, view.spec, quarter, maps, pages, action, self._maps)
-        return State(self._storage.root, view, source, fetcher, proofs)
+        return State(self._storage.root, view, source, fetcher, digest_checks)
 
     def save_maps(self, seldom: bool = False) -> None:
         """As `Index.save_maps`."""

@@ -26,9 +26,9 @@ from gnomon.shadow.metadata import (
     DEEP,
     SPEC_PATH,
     Diff,
+    DigestChecks,
     IndexSpec,
     Listing,
-    Proofs,
     SourceFileEntry,
     SourceRoot,
     View,
@@ -138,8 +138,8 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
     if view is not None and view.snapshot.table is not None and root.source.versions is not None:
         root.source.versions.check_follows(view.snapshot.table)
     found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
-    proofs = Proofs(root.storage, spec.format, spec.read_options) if spec else None
-    difference = diff(files, found.applied_to(view.segments) if view else (), root.source, proofs)
+    digest_checks = DigestChecks(root.storage, spec.format, spec.read_options) if spec else None
+    difference = diff(files, found.applied_to(view.segments) if view else (), root.source, digest_checks)
     if spec is not None and view is not None:
         gone = {info.path for info in difference.changed}
         check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))

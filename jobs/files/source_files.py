@@ -10,7 +10,7 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
-from gnomon.shadow.metadata import IndexSpec, Proofs, SourceFileEntry, SourceRoot
+from gnomon.shadow.metadata import DigestChecks, IndexSpec, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, difference, join
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_source
 from gnomon.sources.types import parse_ddl
@@ -151,11 +151,11 @@ def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[D
 
 def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: IndexSpec) -> None:
     """Fail when a file changed or vanished while it was being indexed."""
-    proofs = Proofs(root.storage, spec.format, spec.read_options)
+    digest_checks = DigestChecks(root.storage, spec.format, spec.read_options)
     now = {info.path: info for info in root.list()}
     for entry in (one.entry for one in described):
         found = now.get(entry.path)
-        if found is None or difference(entry, found) or not proofs.is_same(entry, found):
+        if found is None or difference(entry, found) or not digest_checks.is_same(entry, found):
             raise StalePointer(
                 "the file changed while it was being indexed; nothing was committed",
                 join(root.storage.root, entry.path),

@@ -75,8 +75,8 @@ from gnomon.shadow.metadata.snapshots import (
 )
 from gnomon.shadow.metadata.source_files import (
     Diff,
+    DigestChecks,
     Listing,
-    Proofs,
     SourceRoot,
     check_apart,
     diff,
@@ -138,6 +138,7 @@ __all__ = [
     "Batch",
     "BloomFilterEntry",
     "Diff",
+    "DigestChecks",
     "IndexFileEntry",
     "IndexSpec",
     "KeyColumn",
@@ -149,7 +150,6 @@ __all__ = [
     "NamedFiles",
     "PageMapsEntry",
     "PageMapsSetting",
-    "Proofs",
     "Segment",
     "SegmentFile",
     "SegmentRef",

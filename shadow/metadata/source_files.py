@@ -247,7 +247,7 @@ def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
     return replace(difference, vanished=(), dead=dead)
 
 
-class Proofs:
+class DigestChecks:
     """Decides whether a local file that differs from the recorded one only in its ctime is unchanged. It compares the
     digest of the file's metadata, which it reads once for each ctime. Threads may share it."""
 
@@ -283,10 +283,10 @@ def diff(
     files: Iterable[FileInfo],
     segments: Iterable[Segment],
     source: TableSource | None = None,
-    proofs: Proofs | None = None,
+    digest_checks: DigestChecks | None = None,
 ) -> Diff:
-    """Compare a listing with the covered files, by path and fingerprint; with `proofs` also by ctime; with `source`
-    also by partition."""
+    """Compare a listing with the covered files, by path and fingerprint; with `digest_checks` also by ctime; with
+    `source` also by partition."""
     now = {info.path: info for info in files}
     covered: set[str] = set()
     changed: list[FileInfo] = []
@@ -303,7 +303,7 @@ def diff(
             elif (
                 difference(entry, info)
                 or (source is not None and not source.is_still_in(entry.path, entry.partition))
-                or (proofs is not None and not proofs.is_same(entry, info))
+                or (digest_checks is not None and not digest_checks.is_same(entry, info))
             ):
                 changed.append(info)
             else:

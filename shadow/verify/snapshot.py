@@ -15,10 +15,10 @@ from gnomon.shadow.lookup import open_filter
 from gnomon.shadow.maintenance import check_mask, masks_at
 from gnomon.shadow.metadata import (
     SPEC_PATH,
+    DigestChecks,
     IndexFileEntry,
     IndexSpec,
     Masks,
-    Proofs,
     Snapshot,
     SourceFileEntry,
     SourceRoot,
@@ -231,8 +231,8 @@ def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Repo
         return _check_version(storage, root.source.versions, view, report)
     try:
         files, lake_table = root.listing()
-        proofs = Proofs(root.storage, view.spec.format, view.spec.read_options)
-        difference = diff(files, view.segments, root.source, proofs)
+        digest_checks = DigestChecks(root.storage, view.spec.format, view.spec.read_options)
+        difference = diff(files, view.segments, root.source, digest_checks)
     except FAILURES as error:
         report.add(fault_of(error, root.location))
         return set(view.covered)

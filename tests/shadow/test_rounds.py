@@ -73,7 +73,7 @@ class Far:
         fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
         source = SourceRoot(self.lake)  # this storage, not the one at its path
         state = index._current.state
-        index._current.state = replace(state, source=source, fetcher=fetcher, proofs=None)
+        index._current.state = replace(state, source=source, fetcher=fetcher, digest_checks=None)
         return index
 
     def fetch(self, keys: list[int], rounds: Rounds, where: dict[str, object] | None = None) -> list[list[str]]:

@@ -64,7 +64,9 @@ class Far:
         self.index = Index(self.folder, view, True)
         self.fetcher = Fetcher(self.lake, view.spec, 1 << 20, self.folder)
         source = SourceRoot(self.lake)
-        self.index._current.state = replace(self.index._current.state, source=source, fetcher=self.fetcher, proofs=None)
+        self.index._current.state = replace(
+            self.index._current.state, source=source, fetcher=self.fetcher, digest_checks=None
+        )
         self.lake.opened.clear()
 
     @contextmanager
