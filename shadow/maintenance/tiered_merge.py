@@ -34,10 +34,10 @@ def publish_build(
     if view is not None and spec.flat and changes.source_files:
         ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
         before = [replace(one, dead=one.dead | changes.dead.get(one.id, frozenset())) for one in view.segments]
-        chosen = to_fold(ours, before)
+        chosen = segments_to_merge(ours, before)
         if chosen:
             try:
-                return _publish_folded(storage, spec, view.snapshot, changes, [*chosen, ours], current)
+                return _publish_merged(storage, spec, view.snapshot, changes, [*chosen, ours], current)
             except CommitLost:  # the lost snapshot named files of the new segment
                 raise
             except ConcurrentCommit:
@@ -46,7 +46,7 @@ def publish_build(
     return Published(snapshot, snapshot.commit_id == segment_id)
 
 
-def to_fold(ours: Segment, segments: Sequence[Segment]) -> list[Segment]:
+def segments_to_merge(ours: Segment, segments: Sequence[Segment]) -> list[Segment]:
     """The segments to merge with a new one, in their order."""
     total, chosen = _rows(ours), set()
     for segment in sorted(segments, key=_rows):
@@ -62,7 +62,7 @@ def _rows(segment: Segment) -> int:
     return sum(file.rows for file in segment.live.values())
 
 
-def _publish_folded(
+def _publish_merged(
     storage: Storage,
     spec: IndexSpec,
     parent: Snapshot,
@@ -73,11 +73,11 @@ def _publish_folded(
     segment_id = new_segment_id()
     with made_for(storage, parent):
         files = rewrite(storage, spec, segments, spec, segment_id)
-    folded = replace(
+    merged = replace(
         changes,
         index_files=files.all,
         source_files=[file for segment in segments for file in segment.live.values()],
         replaced=frozenset(segment.id for segment in segments[:-1]),
     )
-    snapshot = publish(storage, spec, parent, folded, segment_id, current)
+    snapshot = publish(storage, spec, parent, merged, segment_id, current)
     return Published(snapshot, snapshot.commit_id == segment_id)

@@ -49,7 +49,7 @@ POINTS = {
         [*BUILD, "--page-maps"],
         [Point(MAPS), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)],
     ),
-    "flat build that folds": ([*BUILD, "--flat"], [Point(INDEX_FILE, 3), Point(LIST)]),
+    "flat build that merges": ([*BUILD, "--flat"], [Point(INDEX_FILE, 3), Point(LIST)]),
     "full build": ([*BUILD, "--full"], [Point(INDEX_FILE), Point(LIST), Point(SNAPSHOT)]),
     "adopt": ([*BUILD, "--adopt"], [Point(PROBE), Point(LIST), Point(LIST, 2), Point(SNAPSHOT)]),
     "compact": (["compact", "INDEX"], WRITTEN),

@@ -90,7 +90,7 @@ OPERATIONS = {
     "build of changes": Operation((FIRST,), SECOND, build, prepared=build_mapped),
     "build that finds files gone": Operation((FIRST, SECOND), {"p=a/1.parquet": SECOND["p=a/1.parquet"]}, build),
     "page maps of what is indexed": Operation((FIRST, SECOND), SECOND, map_pages),
-    "flat build that folds": Operation((FIRST,), SECOND, build_flat, prepared=build_flat_mapped),
+    "flat build that merges": Operation((FIRST,), SECOND, build_flat, prepared=build_flat_mapped),
     "full build": Operation((FIRST,), SECOND, lambda source, index: index_source(source, index, ["k"], full=True)),
     "compact": Operation((FIRST, SECOND), SECOND, lambda _source, index: compact(index), prepared=build_mapped),
     "re-shard": Operation((FIRST, SECOND), SECOND, lambda _source, index: rebucket(index, 3), prepared=build_mapped),

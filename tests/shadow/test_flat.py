@@ -129,7 +129,7 @@ def test_the_segments_of_many_builds_stay_few_and_answer_alike(tmp_path: Path) -
     assert index.coverage().is_empty
 
 
-def test_a_segment_that_others_replaced_meanwhile_is_not_folded_in(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_others_replaced_meanwhile_is_not_merged(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(lake / "source", {"dt=20/country=x/a.parquet": pa.table({"k": range(700, 1700), "n": range(1000)})})
     build = Build(lake / "source", lake / "flat_by_k", ["k"], include=["n"], flat=True)
     (lake / "source/dt=04/country=d%2Fe/a.parquet").unlink()

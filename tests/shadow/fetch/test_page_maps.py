@@ -276,7 +276,7 @@ def test_merged_segments_name_them_on(mapped: Path, what: Callable[[Any], object
     check_rows(open_index(str(mapped / "index")))
 
 
-def test_a_flat_index_folds_segments_with_them(lake: Path) -> None:
+def test_a_flat_index_merges_segments_with_them(lake: Path) -> None:
     index_source(lake / "lake", lake / "index", ["k"], flat=True, page_maps=True)
     later_builds(lake)
     index = storage_at(str(lake / "index"))
