@@ -27,7 +27,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.maintenance import index_here, stored_columns
+from gnomon.shadow.maintenance import index_locally, stored_columns
 from gnomon.shadow.maintenance.merge import sort_order
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import LocalStorage, SourceStorage, source_storage, storage_at
@@ -137,7 +137,7 @@ def built_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]:
     def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
         return stored_columns(of.spec, fetcher.scan(file, ["id"]), file.path)
 
-    written, _ = index_here(storage, of.spec, NEW, scan, of.files)
+    written, _ = index_locally(storage, of.spec, NEW, scan, of.files)
     whole = time.perf_counter() - begin
     parts.seconds["the rest: hashes, entries in order, writes"] = whole - sum(parts.seconds.values())
     parts.show("build of the new files")

@@ -16,7 +16,7 @@ from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_here, masks_at, stored_columns
+from gnomon.shadow.maintenance import index_locally, masks_at, stored_columns
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
@@ -156,7 +156,7 @@ class NewestVersion:
         def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
             return stored_columns(spec, fetcher.scan(file, names), join(root.location, file.path))
 
-        written, rows = index_here(cast(Storage, self._storage), spec, segment_id, scan, added)
+        written, rows = index_locally(cast(Storage, self._storage), spec, segment_id, scan, added)
         older = difference.applied_to(base.segments)
         covered = [replace(file, rows=count) for file, count in zip(added, rows, strict=True)]
         ours = Segment(segment_id, tuple(written), tuple(covered))

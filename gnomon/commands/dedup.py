@@ -18,7 +18,7 @@ from gnomon.jobs.dedup import (
     append_rows,
     batch_digest,
     existing,
-    read_batch_here,
+    read_batch_locally,
     ready,
 )
 from gnomon.jobs.files import is_table
@@ -121,7 +121,7 @@ def _rows(
 ) -> BatchRows:
     """The rows of the batch, for an engine; `spark` is the session of Spark's."""
     if isinstance(engine, LocalEngine):
-        return read_batch_here(batch, index, format, options, engine.memory)
+        return read_batch_locally(batch, index, format, options, engine.memory)
     of_spark = importlib.import_module("gnomon.indexer.dedup")  # an append in this process does not need pyspark
     rows: BatchRows = of_spark.SparkRows(spark, of_spark.read_batch(spark, batch, index, format, options))
     return rows

@@ -18,7 +18,7 @@ from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
-from gnomon.jobs.load import LoadCounters, LoadRequest, key_file, load_counters, load_here, write_parquet
+from gnomon.jobs.load import LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
 from gnomon.jobs.local import has_spark
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
 from gnomon.shadow.metadata import check_apart, source_of
@@ -54,8 +54,8 @@ def load(
     json: Json = False,
 ) -> None:
     """Write the source's rows for all keys of KEYS to OUT, which appears when all rows are written."""
-    is_here = is_local(engine, master, conf)
-    if not is_here and not has_spark():
+    runs_locally = is_local(engine, master, conf)
+    if not runs_locally and not has_spark():
         raise MissingExtra.of("load", "pyspark", "spark")
     target = storage_at(out).root
     if not is_on_disk(target):
@@ -65,13 +65,13 @@ def load(
     opened = open_index(index)
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
-    plain = _path_here(keys)
+    plain = _visible_path(keys)
     request = LoadRequest(columns.split(",") if columns else None, how, null_safe, unreadable)
     opened.check([], request.columns, None)  # before Spark starts
     begin = time.perf_counter()
     with shown_progress() as progress, job_span("load", index) as span, whole(Path(target)) as staged:
-        if is_here:
-            count, counters = _write_here(opened, plain, request, staged, progress)
+        if runs_locally:
+            count, counters = _write_locally(opened, plain, request, staged, progress)
         else:
             names = [key.name for key in spec.keys]
             by_spark = importlib.import_module("gnomon.commands.load_by_spark")  # a load in this process needs none
@@ -84,7 +84,7 @@ def load(
         say(_told(result, out))
 
 
-def _path_here(path: str) -> str:
+def _visible_path(path: str) -> str:
     """The path of a local path or file URL. SourceNotFound unless it exists."""
     if not path:
         raise SourceNotFound("no such file", "(empty)", expected=EXPECTED)
@@ -94,12 +94,12 @@ def _path_here(path: str) -> str:
     return plain
 
 
-def _write_here(
+def _write_locally(
     opened: Index, keys: str, request: LoadRequest, target: Path, progress: Progress
 ) -> tuple[int, LoadCounters]:
     """Write the rows in this process. Returns their number and the counts of the load."""
     given, counters, stages = key_file(keys, [key.name for key in opened.spec.keys]), load_counters(), Stages(progress)
-    rows = load_here(opened, given.schema, given.batches(), request, counters)
+    rows = load_locally(opened, given.schema, given.batches(), request, counters)
     with stages.stage(FETCH):
         count = write_parquet(rows, target, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
     return count, counters

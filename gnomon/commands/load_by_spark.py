@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from gnomon.commands.spark import spark_session
-from gnomon.indexer.dedup import check_rows_here, write_parquet
+from gnomon.indexer.dedup import check_rows_visible, write_parquet
 from gnomon.indexer.join import load, load_counters, parquet_keys
 from gnomon.indexer.keys import column, typed_keys
 from gnomon.indexer.spark import SPARK_ERRORS, spark_stage
@@ -38,7 +38,7 @@ def write_rows(
         with spark_stage(Stages(progress), spark, "fetch"):
             written = write_parquet(rows, str(target))
         count = read_parquet(spark, [str(target)], rows.schema).count()
-        check_rows_here(str(target), written, count)
+        check_rows_visible(str(target), written, count)
         return count, counters
 
 

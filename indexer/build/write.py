@@ -85,11 +85,11 @@ def write_index_files(
         if row.path is None:
             counts[row.bucket] += row.entries
     entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
-    check_files_here(storage_at(index), {entry.path: entry.size for entry in entries_of})
+    check_files_visible(storage_at(index), {entry.path: entry.size for entry in entries_of})
     return entries_of, dict(counts)
 
 
-def check_files_here(storage: Storage, sizes: Mapping[str, int]) -> None:
+def check_files_visible(storage: Storage, sizes: Mapping[str, int]) -> None:
     """Raise StorageError where tasks wrote files of the index to disks of other machines."""
     if not is_local(storage.root):
         return
@@ -125,7 +125,7 @@ def write_values(
     task = WriteTask(index, spec, segment, folders, [], [], [])
     written = placed.mapInArrow(_writer(task, _values), RESULT_DDL).collect()
     files = [_entry_of(row.asDict(recursive=True)) for row in written]
-    check_files_here(storage_at(index), {entry.path: entry.size for entry in files})
+    check_files_visible(storage_at(index), {entry.path: entry.size for entry in files})
     return files
 
 

@@ -13,7 +13,7 @@
 from gnomon.indexer.dedup.append import append_new
 from gnomon.indexer.dedup.batch_reader import read_batch
 from gnomon.indexer.dedup.check import filter_new
-from gnomon.indexer.dedup.parquet_output import check_rows_here, write_parquet
+from gnomon.indexer.dedup.parquet_output import check_rows_visible, write_parquet
 from gnomon.indexer.dedup.spark_rows import SparkRows
 from gnomon.indexer.dedup.streaming import append_batches
 
@@ -21,7 +21,7 @@ __all__ = [
     "SparkRows",
     "append_batches",
     "append_new",
-    "check_rows_here",
+    "check_rows_visible",
     "filter_new",
     "read_batch",
     "write_parquet",

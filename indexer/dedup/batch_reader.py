@@ -19,7 +19,7 @@ from gnomon.jobs.dedup import (
     NoType,
     members_of,
     plan_batch,
-    read_batch_here,
+    read_batch_locally,
     rows_of,
     task_shares,
 )
@@ -49,7 +49,7 @@ def read_batch(
     in that order. A damaged file, a value that the source's type does not hold, and a file that changed are errors that
     name it. With None in place of the session, the rows are for `append_new(None, ...)`."""
     if spark is None:
-        return read_batch_here(path, index, format, options)
+        return read_batch_locally(path, index, format, options)
     reading = _SparkReading(spark)
     plan = plan_batch(path, index, format, options, reading)
     fields = [*plan.kinds.items(), *((name, StringType()) for name in plan.folders)]

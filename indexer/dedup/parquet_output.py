@@ -42,11 +42,11 @@ def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def check_rows_here(path: str, written: int, here: int) -> None:
+def check_rows_visible(path: str, written: int, visible: int) -> None:
     """Raise StorageError where tasks wrote to disks of other machines."""
-    if written != here:
+    if written != visible:
         raise StorageError(
-            f"tasks wrote {written:,} rows, and {here:,} are here; expected a disk that executors and this "
+            f"tasks wrote {written:,} rows, and {visible:,} are here; expected a disk that executors and this "
             "machine share: docs/operations/cluster.md",
             path,
         )

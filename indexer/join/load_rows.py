@@ -19,7 +19,7 @@ from gnomon.indexer.keys import column, with_keys
 from gnomon.indexer.spark import frame_of
 from gnomon.indexer.tables import source_types, spark_types
 from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
-from gnomon.jobs.load import load as load_here
+from gnomon.jobs.load import load as load_locally
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, named_file
@@ -59,7 +59,7 @@ def load(
     With None in place of the session, this process loads the rows: keys are an Arrow table or a reader of Arrow
     batches, and so is the answer, whose columns have the types of the source's files (`gnomon.jobs.load.load`)."""
     if spark is None:
-        return load_here(None, index, keys, columns, how, counters, null_safe, unreadable)
+        return load_locally(None, index, keys, columns, how, counters, null_safe, unreadable)
     opened = open_index(index)
     if not isinstance(keys, DataFrame):
         keys = frame_of(spark, keys) if isinstance(keys, pa.Table) else spark.createDataFrame(keys)

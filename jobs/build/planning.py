@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.base.actions import Action
 from gnomon.jobs.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
-from gnomon.jobs.files import CatalogTable, check_names, describe, detect_format, infer_here, is_inferred
+from gnomon.jobs.files import CatalogTable, check_names, describe, detect_format, infer_locally, is_inferred
 from gnomon.shadow.commit import Adoption, adoption, newest_number, spec_on_record
 from gnomon.shadow.errors import (
     FilesVanished,
@@ -336,7 +336,7 @@ def check_rows(planned: Plan, request: BuildRequest) -> None:
             planned.format,
             planned.partitions,
             files,
-            lambda some: {**options, "schema": infer_here(root, planned.format, options, some)},
+            lambda some: {**options, "schema": infer_locally(root, planned.format, options, some)},
         )
 
 

@@ -1,24 +1,24 @@
 """Appends of the rows of a batch whose key is new.
 
-- `batch_files`    the files of a batch
-- `batch_columns`  the columns of a batch
-- `batch_plan`     a batch in the types of the source
-- `check`          the rows whose key is new
-- `row_digest`     a digest of the rows of a batch
-- `layout`         format, columns and folders of new files
-- `rejected`       the report of rows that were not appended
-- `staged_files`   new rows in files that no reader sees
-- `batch_rows`     the interface of the engine that checks the rows and writes the new ones
-- `source_cast`    casts to the columns of the source
-- `local_rows`     the rows of a batch in this process
-- `bootstrap`      an append to a source that has no index yet
-- `finish`         finishes appends that were interrupted
-- `append`         appends the rows whose key is new, each key once
-- `append_here`    the append in this process
+- `batch_files`     the files of a batch
+- `batch_columns`   the columns of a batch
+- `batch_plan`      a batch in the types of the source
+- `check`           the rows whose key is new
+- `row_digest`      a digest of the rows of a batch
+- `layout`          format, columns and folders of new files
+- `rejected`        the report of rows that were not appended
+- `staged_files`    new rows in files that no reader sees
+- `batch_rows`      the interface of the engine that checks the rows and writes the new ones
+- `source_cast`     casts to the columns of the source
+- `local_rows`      the rows of a batch in this process
+- `bootstrap`       an append to a source that has no index yet
+- `finish`          finishes appends that were interrupted
+- `append`          appends the rows whose key is new, each key once
+- `append_locally`  the append in this process
 """
 
 from gnomon.jobs.dedup.append import DedupResult, append_rows
-from gnomon.jobs.dedup.append_here import append_new, read_batch
+from gnomon.jobs.dedup.append_locally import append_new, read_batch
 from gnomon.jobs.dedup.batch_columns import ARROW, BatchColumn, EngineTypes, NoType
 from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
 from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
@@ -39,7 +39,7 @@ from gnomon.jobs.dedup.check import (
     within_names,
 )
 from gnomon.jobs.dedup.layout import Layout
-from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_here
+from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
 from gnomon.jobs.dedup.rejected import RejectedAt
 from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.dedup.staged_files import (
@@ -96,7 +96,7 @@ __all__ = [
     "part_columns",
     "plan_batch",
     "read_batch",
-    "read_batch_here",
+    "read_batch_locally",
     "ready",
     "rows_of",
     "staged_of",

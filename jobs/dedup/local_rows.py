@@ -100,7 +100,7 @@ class LocalRows:
 
 
 def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
-    """The rows of an Arrow table, or of `read_batch_here`. UsageError for another object."""
+    """The rows of an Arrow table, or of `read_batch_locally`. UsageError for another object."""
     if isinstance(batch, LocalRows):
         return batch
     if not isinstance(batch, pa.Table):
@@ -119,7 +119,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
 
 
-def read_batch_here(
+def read_batch_locally(
     path: Place,
     index: Index | None,
     format: str = "auto",

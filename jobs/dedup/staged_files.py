@@ -172,7 +172,7 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece],
     written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
     files = []
     for i, (where, path, piece) in enumerate(written):
-        check_here(storage, path, piece.size)
+        check_visible(storage, path, piece.size)
         target = "/".join(filter(None, [where, f"part-{i:05d}-of-{len(written):05d}-{name}"]))
         files.append(AppendedFile(path, target, piece.size, piece.appended))
     partitions: dict[str, dict[str, int]] = {}
@@ -196,7 +196,7 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece],
     )
 
 
-def check_here(storage: Storage, path: str, size: int) -> None:
+def check_visible(storage: Storage, path: str, size: int) -> None:
     """Raise StorageError where a task wrote to a disk of another machine."""
     try:
         with storage.open(path) as file:

@@ -24,7 +24,7 @@ from gnomon.jobs.files.source_files import (
     of_one_format,
     with_rows,
 )
-from gnomon.jobs.files.text_files import columns_in, infer_here, is_inferred, merged_columns
+from gnomon.jobs.files.text_files import columns_in, infer_locally, is_inferred, merged_columns
 
 __all__ = [
     "MOST_TASKS",
@@ -38,7 +38,7 @@ __all__ = [
     "describe",
     "detect_format",
     "exported_maps",
-    "infer_here",
+    "infer_locally",
     "is_inferred",
     "is_table",
     "listed",

@@ -26,7 +26,7 @@ def columns_in(storage: Readable, format_name: str, options: Options, info: File
         return infer(reader, options)
 
 
-def infer_here(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:
+def infer_locally(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:
     """DDL of the columns of these files, read one after the other."""
     schemas = [columns_in(root.storage, format_name, options, info) for info in files]
     return merged_columns(format_name, files, list(enumerate(schemas)), None)

@@ -7,7 +7,7 @@
 - `column_types`  the types of the columns of a load
 - `task_batches`  the batches of rows in a task
 - `row_reader`    pointers to rows
-- `load_here`     the load in this process
+- `load_locally`  the load in this process
 - `parquet_rows`  rows as Parquet files
 """
 
@@ -16,7 +16,7 @@ from gnomon.jobs.load.column_types import columns_in_files, in_type, source_colu
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
 from gnomon.jobs.load.key_columns import KEY_PREFIX, key_names, narrowing, stored_keys, typed_keys
 from gnomon.jobs.load.key_files import CSV_ENDINGS, JSON_ENDINGS, KeyFile, key_file
-from gnomon.jobs.load.load_here import LoadRequest, load, load_counters, load_here
+from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
 from gnomon.jobs.load.parquet_rows import write_parquet
 from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, OURS, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.jobs.load.task_batches import runs
@@ -48,7 +48,7 @@ __all__ = [
     "key_names",
     "load",
     "load_counters",
-    "load_here",
+    "load_locally",
     "narrowing",
     "payload_columns",
     "runs",

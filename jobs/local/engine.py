@@ -21,7 +21,7 @@ from gnomon.jobs.files import (
 from gnomon.jobs.stages import Stages, Step
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
-from gnomon.shadow.maintenance import MEMORY_BYTES, index_here
+from gnomon.shadow.maintenance import MEMORY_BYTES, index_locally
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage
 from gnomon.shadow.tables import LakeSource, Table
@@ -106,7 +106,7 @@ class LocalEngine:
         with stages.stage("write", len(described), FILES, rows, is_about):
             on_progress = _reporter(stages, Step("write", 0, len(described), FILES, rows, is_about))
             files = [one.entry for one in described]
-            written, counts = index_here(storage, spec, segment, scan, files, self.memory, on_progress)
+            written, counts = index_locally(storage, spec, segment, scan, files, self.memory, on_progress)
         return written, with_rows(described, dict(enumerate(counts)))
 
     @contextmanager

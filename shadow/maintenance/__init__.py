@@ -9,7 +9,7 @@
 - `iceberg_index`     an export in the layout of the draft Iceberg index
 - `entry_columns`     the columns of entries
 - `entry_sorter`      entries sorted within a bound of memory
-- `index_here`        index files of source files, made in this process
+- `index_locally`     index files of source files, made in this process
 - `tiered_merge`      the small segments that a build merges in its own commit
 - `vacuuming`         removes the files that no kept snapshot needs
 - `snapshot_history`  the snapshots that are kept
@@ -20,7 +20,7 @@ from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucke
 from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
 from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
 from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
-from gnomon.shadow.maintenance.index_here import MEMORY_BYTES, Entries, index_entries, index_here
+from gnomon.shadow.maintenance.index_locally import MEMORY_BYTES, Entries, index_entries, index_locally
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
@@ -45,7 +45,7 @@ __all__ = [
     "find_all_versions",
     "history",
     "index_entries",
-    "index_here",
+    "index_locally",
     "masks_at",
     "newest_records",
     "publish_build",

@@ -31,7 +31,7 @@ class Entries(NamedTuple):
     files: npt.NDArray[np.int32]
 
 
-def index_here(
+def index_locally(
     storage: Storage,
     spec: IndexSpec,
     segment_id: str,
@@ -72,7 +72,8 @@ def index_entries(
 ) -> list[IndexFileEntry]:
     """Write the index files of a segment from entries of `files`. Entries of one key come in the order of the files,
     then of their rows. `is_ordered` says that the given entries have this order already. `left_out` is called after the
-    last entry: it returns the numbers of files whose entries are not written. Memory and errors as in `index_here`."""
+    last entry: it returns the numbers of files whose entries are not written. Memory and errors as in
+    `index_locally`."""
     folders = sorted({spec.folder_of(file.partition) for file in files})
     ordinals = {folder: i for i, folder in enumerate(folders)}
     folder_of = np.array([ordinals[spec.folder_of(file.partition)] for file in files], np.int32)

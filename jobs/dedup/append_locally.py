@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from gnomon.jobs.dedup.append import DedupResult, append_rows
-from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_here
+from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.storage import Place
 from gnomon.sources import Options
@@ -25,7 +25,7 @@ def read_batch(
 ) -> LocalRows:
     """The rows of a file, or of the files of a folder, for `append_new`. `spark` is None."""
     _check_session(spark)
-    return read_batch_here(path, index, format, options)
+    return read_batch_locally(path, index, format, options)
 
 
 def _check_session(spark: object) -> None:

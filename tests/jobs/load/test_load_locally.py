@@ -1,4 +1,4 @@
-"""jobs/load/load_here.py: the rows of many keys, in this process."""
+"""jobs/load/load_locally.py: the rows of many keys, in this process."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.jobs.load import ERROR, LoadRequest, load, load_counters, load_here
+from gnomon.jobs.load import ERROR, LoadRequest, load, load_counters, load_locally
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
 from tests.shadow.make_index import index_source, write_source
 
-MODULE = sys.modules[load_here.__module__]
+MODULE = sys.modules[load_locally.__module__]
 
 
 @pytest.fixture
@@ -98,7 +98,9 @@ def test_rows_of_a_changed_file_fail_or_are_reported(lake: Path) -> None:
         rows_of(lake, keys)
     counters = load_counters()
     request = LoadRequest(unreadable="report")
-    loaded = load_here(open_index(lake / "index"), keys.schema, iter(keys.to_batches()), request, counters).read_all()
+    loaded = load_locally(
+        open_index(lake / "index"), keys.schema, iter(keys.to_batches()), request, counters
+    ).read_all()
     gone = [row for row in loaded.to_pylist() if row[ERROR] is not None]
     assert [(row["n"], row["dt"]) for row in gone] == [(None, None)] * counters.unreadable.value
     assert 0 < len(gone) < loaded.num_rows == counters.rows.value

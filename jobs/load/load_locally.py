@@ -61,10 +61,10 @@ def load(
         raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
     request = LoadRequest(columns, how, null_safe, unreadable)
     given = keys if isinstance(keys, pa.RecordBatchReader) else pa.table(keys).to_reader()
-    return load_here(open_index(index), given.schema, given, request, counters or load_counters())
+    return load_locally(open_index(index), given.schema, given, request, counters or load_counters())
 
 
-def load_here(
+def load_locally(
     index: Index, schema: pa.Schema, keys: Iterator[pa.RecordBatch], request: LoadRequest, counters: LoadCounters
 ) -> pa.RecordBatchReader:
     """The rows of the source for batches of keys with the columns of `schema`: these columns, then the requested ones
