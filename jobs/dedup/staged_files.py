@@ -28,14 +28,15 @@ DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
 COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
 FILES = "files"
-NOBODYS = "\0"  # marks pieces without a partition: no partition has this name
-NUMBERS = ("size", *COUNTS, "digest", "task", "of_rejected")
+NO_PARTITION = "\0"  # marks pieces without a partition: no partition has this name
+NUMBERS = ("size", *COUNTS, "digest", "task", "is_rejected_file")
 
 
 class Piece(NamedTuple):
     """The report of a task on a partition of the source: a file that it wrote (with `appended` rows) or, without a
     path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. A piece with the partition
-    NOBODYS reports a file of rejected rows (`of_rejected`), or the number of a `task` of the check that sent rows."""
+    NO_PARTITION reports a file of rejected rows (`is_rejected_file`), or the number of a `task` of the check that sent
+    rows."""
 
     partition: str
     folder: str
@@ -49,7 +50,7 @@ class Piece(NamedTuple):
     appended: int = 0
     digest: int = 0
     task: int = 0
-    of_rejected: int = 0
+    is_rejected_file: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,20 +156,22 @@ class StagingWriter:
     def end(self) -> list[Piece]:
         """End the last file. Returns the written files and the counts."""
         self._close()
-        self._pieces += [Piece(NOBODYS, "", None, task=task) for task in self._tasks]
+        self._pieces += [Piece(NO_PARTITION, "", None, task=task) for task in self._tasks]
         if self._rejected is not None:
             self._rejected.close()
-            self._pieces += [Piece(NOBODYS, "", path, of_rejected=1) for path in self._rejected.files]
+            self._pieces += [Piece(NO_PARTITION, "", path, is_rejected_file=1) for path in self._rejected.files]
         return self._pieces
 
 
 def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece], mark: str = "") -> Staged:
     """The result of all writers. StorageError where this machine does not find a file that a task wrote.
     `mark` ends the digest (`row_digest.mark_of`)."""
-    if not are_of_one_attempt({piece.task for piece in pieces if piece.partition == NOBODYS and piece.path is None}):
+    if not are_of_one_attempt(
+        {piece.task for piece in pieces if piece.partition == NO_PARTITION and piece.path is None}
+    ):
         raise StageRunAgain
-    of_rejected = [piece.path for piece in pieces if piece.of_rejected and piece.path is not None]
-    pieces = [piece for piece in pieces if piece.partition != NOBODYS]
+    rejected = [piece.path for piece in pieces if piece.is_rejected_file and piece.path is not None]
+    pieces = [piece for piece in pieces if piece.partition != NO_PARTITION]
     written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
     files = []
     for i, (where, path, piece) in enumerate(written):
@@ -192,7 +195,7 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece],
     content = digest_of(counts["rows_read"], total, mark)
     parts = tuple(piece.partition for _, _, piece in written)
     return Staged(
-        folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(of_rejected))
+        folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(rejected))
     )
 
 
