@@ -52,7 +52,7 @@ class AtHand:
         files = [found for folder in folders for found in view.files_of(folder, bucket)]
         if len(files) > MOST_FILTERS:
             return False
-        if not filters.all_kept_deny(
+        if not filters.all_cached_exclude(
             [found.file for found in files], xxhash64(key.stored, spec.key_types), stats.index
         ):
             return False

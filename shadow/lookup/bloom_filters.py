@@ -82,7 +82,7 @@ class BloomFilters:
             chosen = np.asarray(places, np.int64)
             return chosen[filter_.may_contain_many(hashes[chosen], stats)]
 
-    def kept_answers(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> list[bool | None]:
+    def cached_answers(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> list[bool | None]:
         """For each index file, whether it may hold the key with this hash by the filter in memory; None where no whole
         filter is in memory. Nothing is read."""
         kept = self._open.get_kept([entry.filter.path if entry.filter is not None else None for entry in entries])
@@ -90,9 +90,9 @@ class BloomFilters:
             filter_.may_contain(hash_, stats) if filter_ is not None and filter_.is_whole else None for filter_ in kept
         ]
 
-    def all_kept_deny(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> bool:
-        """Whether the filters of all these index files are in memory and deny the key with this hash. Nothing is read.
-        The filters count as used only if the result is true; otherwise the caller checks them again."""
+    def all_cached_exclude(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> bool:
+        """Whether the filters of all these index files are in memory and exclude the key with this hash. Nothing is
+        read. The filters count as used only if the result is true; otherwise the caller checks them again."""
         paths = [entry.filter.path if entry.filter is not None else None for entry in entries]
         kept, asked = [self._open.peek(path) for path in paths], LookupStats()
         for filter_ in kept:

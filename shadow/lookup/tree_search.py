@@ -94,20 +94,20 @@ class Search:
         work = [(file, self._pays(file, spread)) for file in files]
         stats = self._counter()
         if len(self._keys) == 1 and self._trace is None:
-            work = self._without_denied(work, stats)
+            work = self._without_excluded(work, stats)
         few = len(work) <= FEW_FILES and sum([file.entry.size for file, _ in work]) <= FEW_BYTES
         calls = [partial(self._answer, file, filtered, few) for file, filtered in work]
         rounds = sum([not self._index_files.needs_no_round_trip(file.entry) for file, _ in work])
         yield FileAnswer([], [], stats)
         yield from in_order(calls) if rounds > 1 else (call() for call in calls)
 
-    def _without_denied(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
+    def _without_excluded(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
         """The files without those that a filter in memory rules out for the only key. Each file has a flag: whether its
         filter is still to be checked. One call checks all filters in memory."""
         asked = [file.entry for file, filtered in work if filtered]
         if self._filters is None or not asked:
             return work
-        answers = iter(self._filters.kept_answers(asked, int(self._hashed.hashes[0]), stats))
+        answers = iter(self._filters.cached_answers(asked, int(self._hashed.hashes[0]), stats))
         told = [(file, next(answers) if filtered else True) for file, filtered in work]
         return [(file, answer is None) for file, answer in told if answer is not False]
 
