@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gnomon.jobs.build import Engine
 from gnomon.jobs.dione.dione_index import DioneIndex
-from gnomon.jobs.dione.takeover import LeftOut, Takeover
+from gnomon.jobs.dione.entry_import import EntryImport, LeftOut
 from gnomon.jobs.files import CatalogTable, Described
 from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Stages
@@ -16,7 +16,7 @@ from gnomon.shadow.tables import LakeSource, Table
 
 class DioneEngine(LocalEngine):
     """Writes index files from the entries of `index`. `catalog` reads tables of the catalog; None if no table is named.
-    `left_out` has the files whose entries were not taken over."""
+    `left_out` has the files whose entries were not imported."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class DioneEngine(LocalEngine):
         described: Sequence[Described],
         stages: Stages,
     ) -> tuple[list[IndexFileEntry], list[Described]]:
-        takeover = Takeover(self._index, root, spec, described, self._compare_all, self._moved)
+        entry_import = EntryImport(self._index, root, spec, described, self._compare_all, self._moved)
         files = [one.entry for one in described]
         with stages.stage("import", len(described), "files"):
             written = index_entries(
-                storage, spec, segment, takeover.entries(), files, self.memory, False, lambda: takeover.left_out
+                storage, spec, segment, entry_import.entries(), files, self.memory, False, lambda: entry_import.left_out
             )
-        self.left_out = [LeftOut(files[i].path, reason) for i, reason in sorted(takeover.left_out.items())]
-        return written, [one for i, one in enumerate(takeover.described) if i not in takeover.left_out]
+        self.left_out = [LeftOut(files[i].path, reason) for i, reason in sorted(entry_import.left_out.items())]
+        return written, [one for i, one in enumerate(entry_import.described) if i not in entry_import.left_out]

@@ -7,7 +7,7 @@ from typing import NoReturn
 from gnomon.jobs.build import BuildRequest, BuildResult, Engine, build_index
 from gnomon.jobs.dione.dione_index import find_index
 from gnomon.jobs.dione.engine import DioneEngine
-from gnomon.jobs.dione.takeover import LeftOut
+from gnomon.jobs.dione.entry_import import LeftOut
 from gnomon.jobs.files import no_catalog
 from gnomon.jobs.stages import Progress
 from gnomon.shadow.errors import UsageError

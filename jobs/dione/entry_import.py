@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int32]  # of source files
 
 
 class LeftOut(NamedTuple):
-    """A source file whose entries were not taken over, and why."""
+    """A source file whose entries were not imported, and why."""
 
     path: str
     reason: str
@@ -44,12 +44,12 @@ class _Tally:
     rows: RowTable
     seen: npt.NDArray[np.bool_]  # by row
     entries: int = 0
-    strays: int = 0  # entries that lead to no row
+    dangling: int = 0  # entries that lead to no row
     hashes: int = 0  # sum of the hashes of compared entries
     sample: list[tuple[Key, Pointer]] = field(default_factory=list)
 
 
-class Takeover:
+class EntryImport:
     """Reads the entries of some source files. After `entries` is exhausted, `described` has the files with their
     numbers of rows, and `left_out` has the numbers of the files that failed a check, with the reason.
 
@@ -75,7 +75,7 @@ class Takeover:
         self._numbers = {join(root.storage.root, one.entry.path): i for i, one in enumerate(described)}
         self._known: dict[str, int] = {}  # numbers by names as Dione writes them
         self._tallies: dict[int, _Tally] = {}
-        self._proven: set[int] = set()
+        self._verified: set[int] = set()
         self.left_out: dict[int, str] = {}
 
     def entries(self) -> Iterator[Entries]:
@@ -87,10 +87,10 @@ class Takeover:
                 yield from self._of_partition(of_partition, files)
         self._check_names()
         for number, one in enumerate(self.described):
-            if number in self._proven or number in self.left_out:
+            if number in self._verified or number in self.left_out:
                 continue
             if one.is_counted and not one.entry.rows:
-                self._proven.add(number)
+                self._verified.add(number)
             else:
                 self.left_out[number] = "the index of Dione's has no entries of it"
 
@@ -120,7 +120,7 @@ class Takeover:
                 self.left_out[number] = f"a file of the index is damaged: {error}"
             self._tallies.clear()
         for number, tally in self._tallies.items():
-            self._judge(number, tally, written)
+            self._check_file(number, tally, written)
         self._tallies.clear()
 
     def _batches(self, file: DioneFile) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ class Takeover:
             found = tally.rows.ordinals(theirs[0][places], theirs[1][places])
             there = found != NO_ROW
             tally.entries += len(places)
-            tally.strays += int((~there).sum())
+            tally.dangling += int((~there).sum())
             tally.seen[found[there]] = True
             ordinals[places] = found
             for column, values in zip(ours, tally.rows.pointers(found[there]), strict=True):
@@ -196,8 +196,8 @@ class Takeover:
         if name not in self._known:
             self._known[name] = self._numbers.get(self._place(name), UNKNOWN)
         number = self._known[name]
-        if number in self._proven:
-            self._proven.remove(number)
+        if number in self._verified:
+            self._verified.remove(number)
             self.left_out[number] = "its entries lie in several partitions of the index"
         return UNKNOWN if number in self.left_out else number
 
@@ -229,7 +229,7 @@ class Takeover:
         self.described[number] = replace(self.described[number], entry=replace(entry, rows=rows.rows), is_counted=True)
         return tally
 
-    # -- proof -------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     def _is_compared(self, number: int, written: int) -> bool:
         """Whether to compare all entries of a file with its rows: if the caller asks for it, or if the file was
@@ -263,19 +263,19 @@ class Takeover:
         types = [column.type for column in (*self._spec.stored_keys, *self._spec.include)]
         return row_hashes(columns[:-3], types, columns[-3], columns[-2])
 
-    def _judge(self, number: int, tally: _Tally, written: int) -> None:
+    def _check_file(self, number: int, tally: _Tally, written: int) -> None:
         """Compare the entries of a file with its rows, and record whether they are right."""
         reason = self._fault(number, tally, written)
         if reason:
             self.left_out[number] = reason
         else:
-            self._proven.add(number)
+            self._verified.add(number)
 
     def _fault(self, number: int, tally: _Tally, written: int) -> str:
         rows, entry = tally.rows.rows, self.described[number].entry
         held = int(tally.seen.sum())
-        if tally.strays:
-            return f"{tally.strays:,} entries of {tally.entries:,} lead to no row: the file was rewritten"
+        if tally.dangling:
+            return f"{tally.dangling:,} entries of {tally.entries:,} lead to no row: the file was rewritten"
         if held < rows:
             return f"{held:,} of its {rows:,} rows have entries"
         if tally.entries > rows:
