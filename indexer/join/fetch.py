@@ -43,7 +43,7 @@ from gnomon.sources import FORMATS
 TASKS_PER_CORE = 2
 PIECES_PER_TASK = 8  # pieces of the source per task if all rows were wanted: enough for an even distribution
 PIECE_BYTES = (16 << 20, 128 << 20)  # of a source file, least and most; two tasks read a page on a border
-PACKED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the file, so one task reads all its rows
+COMPRESSED_TEXT = r"(?i)\.(gz|bz2|zst)$"  # each read begins at the start of the file, so one task reads all its rows
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ def _piece(files: PointedFiles, found: DataFrame, tasks: int) -> Column:
     if FORMATS[files.format].by_ordinal:
         mean = max(files.bytes // max(files.rows, 1), 1)
         place = place * F.when(column(SIZE) > 0, column(SIZE)).otherwise(F.lit(mean))
-    packed = column(FILE).rlike(PACKED_TEXT) & F.lit(bool(FORMATS[files.format].endings))
-    piece = F.when(packed, F.lit(0)).otherwise(F.floor(place / F.lit(piece_bytes)).cast("long"))
+    compressed = column(FILE).rlike(COMPRESSED_TEXT) & F.lit(bool(FORMATS[files.format].endings))
+    piece = F.when(compressed, F.lit(0)).otherwise(F.floor(place / F.lit(piece_bytes)).cast("long"))
     plain = [column(field.name) for field in found.schema if _can_be_hashed(field.dataType)]
     return F.when(column(FILE).isNull(), F.xxhash64(*plain)).otherwise(piece)
 

@@ -1,16 +1,16 @@
 """Sources as tables of Spark: their formats and columns.
 
-- `catalog`           tables of Spark's catalog
-- `formats`           the format of a catalog table
-- `dione_table`       the export of an index as a table of Dione
-- `columns`           the columns that a catalog table declares
-- `partition_tables`  the types of the columns of source files in Spark
-- `source_cast`       casts of the columns of a batch to the source's
+- `catalog`       tables of Spark's catalog
+- `formats`       the format of a catalog table
+- `dione_table`   the export of an index as a table of Dione
+- `columns`       the columns that a catalog table declares
+- `column_types`  the types of the columns of source files in Spark
+- `source_cast`   casts of the columns of a batch to the source's
 """
 
 from gnomon.indexer.tables.catalog import add_partitions, default_location, folders_table, read_table
+from gnomon.indexer.tables.column_types import arrow_schema, exact, read_parquet, source_types, spark_types
 from gnomon.indexer.tables.dione_table import export_dione
-from gnomon.indexer.tables.partition_tables import arrow_schema, exact, read_parquet, source_types, spark_types
 from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
 
 __all__ = [

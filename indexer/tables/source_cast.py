@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from gnomon.indexer.keys import column
 from gnomon.indexer.spark import key_spark_type, raised_by_sql, try_cast
-from gnomon.indexer.tables.partition_tables import source_types
+from gnomon.indexer.tables.column_types import source_types
 from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec

@@ -73,7 +73,7 @@ class RowReader:
         begin = 0
         while begin < wanted.rows:
             if failed is None:
-                end = next_cut(wanted.filled(self._files), wanted.units, begin, READ_BYTES / self._growth)
+                end = next_cut(wanted.cumulative_bytes(self._files), wanted.units, begin, READ_BYTES / self._growth)
                 pieces = self._read(wanted, begin, end)
             else:
                 end, pieces = wanted.rows, iter([(begin, wanted.rows, failed)])
@@ -166,8 +166,8 @@ class RowReader:
         finally:
             self._count(stats)
         if begin < end:
-            filled = wanted.filled(self._files)
-            expected = float(filled[end - 1] - (filled[begin - 1] if begin else 0.0))
+            cumulative = wanted.cumulative_bytes(self._files)
+            expected = float(cumulative[end - 1] - (cumulative[begin - 1] if begin else 0.0))
             self._growth = max(table.nbytes / expected, self._growth / 2, 2.0**-6)
         at, path = int64s(pointers[:, 0]), self._files.location(wanted.path)
         return [
@@ -226,7 +226,7 @@ class _FileRows:
         self.first: Numbers = np.flatnonzero(fresh)
         self.places: Numbers = np.cumsum(fresh) - 1
         self.pointers: Numbers = np.stack([offsets[self.first], sub_offsets[self.first]], axis=1)
-        self._filled: NDArray[np.float64] | None = None
+        self._cumulative_bytes: NDArray[np.float64] | None = None
 
     @property
     def is_of_dione(self) -> bool:
@@ -243,13 +243,13 @@ class _FileRows:
         """The number of distinct rows of the file."""
         return len(self.first)
 
-    def filled(self, files: RowsOfFiles) -> NDArray[np.float64]:
+    def cumulative_bytes(self, files: RowsOfFiles) -> NDArray[np.float64]:
         """The cumulative bytes of the rows. The bytes of a row are the size in its pointer, or else the mean of the
         file's rows."""
-        if self._filled is None:
+        if self._cumulative_bytes is None:
             sizes = numbers_of(without_nulls(self.run.column(SIZE).cast(pa.int64())))[self.first]
-            self._filled = np.cumsum(np.where(sizes > 0, sizes, files.row_bytes(self.path)), dtype=np.float64)
-        return self._filled
+            self._cumulative_bytes = np.cumsum(np.where(sizes > 0, sizes, files.row_bytes(self.path)), dtype=np.float64)
+        return self._cumulative_bytes
 
     def within(self, begin: int, end: int) -> tuple[range, Numbers]:
         """The rows of the sample for a range of rows of the file, and for each its row in the range."""

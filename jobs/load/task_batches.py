@@ -62,18 +62,18 @@ def firsts(offsets: Numbers, sub_offsets: Numbers) -> Flags:
     return fresh
 
 
-def next_cut(filled: NDArray[np.float64], units: Numbers, begin: int, most: float) -> int:
-    """The end of a piece that begins with row `begin`. `filled` has the cumulative bytes of the rows, `units` their
+def next_cut(cumulative: NDArray[np.float64], units: Numbers, begin: int, most: float) -> int:
+    """The end of a piece that begins with row `begin`. `cumulative` has the cumulative bytes of the rows, `units` their
     read units. A piece has at least one row and about `most` bytes; it may have half or twice as many, to end with a
     unit."""
-    before = filled[begin - 1] if begin else 0.0
-    end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
-    if end >= len(filled) or units[end - 1] != units[end]:
+    before = cumulative[begin - 1] if begin else 0.0
+    end = max(int(np.searchsorted(cumulative, before + most, side="right")), begin + 1)
+    if end >= len(cumulative) or units[end - 1] != units[end]:
         return end
     first, following = np.searchsorted(units, [units[end], units[end] + 1]).tolist()
-    if first > begin and filled[first - 1] - before >= most / 2:
+    if first > begin and cumulative[first - 1] - before >= most / 2:
         return int(first)
-    return int(following) if filled[following - 1] - before <= 2 * most else end
+    return int(following) if cumulative[following - 1] - before <= 2 * most else end
 
 
 def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
@@ -89,10 +89,10 @@ def row_bytes(columns: list[pa.Array]) -> NDArray[np.float64]:
 
 def slices(sizes: NDArray[np.float64], most: float) -> Iterator[tuple[int, int]]:
     """Yield `(begin, end)` of runs of rows of at most `most` bytes, or one row."""
-    filled, begin = np.cumsum(sizes), 0
+    cumulative, begin = np.cumsum(sizes), 0
     while begin < len(sizes):
-        before = filled[begin - 1] if begin else 0.0
-        end = max(int(np.searchsorted(filled, before + most, side="right")), begin + 1)
+        before = cumulative[begin - 1] if begin else 0.0
+        end = max(int(np.searchsorted(cumulative, before + most, side="right")), begin + 1)
         yield begin, end
         begin = end
 

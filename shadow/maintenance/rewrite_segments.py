@@ -48,13 +48,13 @@ def rewrite(
     dead = {segment.id: dead_folders(spec, segment) for segment in segments}
     for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
         clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
-        as_they_are, parts = _sorted_out(segments, folder, clean)
+        as_they_are, parts = _split_by_reuse(segments, folder, clean)
         kept += as_they_are
         written += _merge(storage, spec.in_folder(folder), parts, target.in_folder(folder), segment_id)
     return Rewritten(kept, written)
 
 
-def _sorted_out(
+def _split_by_reuse(
     segments: Sequence[Segment], folder: str, clean: Set[str]
 ) -> tuple[list[IndexFileEntry], list[SegmentFile]]:
     """The index files of a folder that may stay, and the others. `clean` has the segments whose entries in the folder

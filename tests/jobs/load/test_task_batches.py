@@ -36,9 +36,9 @@ def test_cuts_hold_so_many_bytes_and_fall_between_units_where_that_costs_little(
     rows, most = chosen.randrange(1, 60), chosen.randrange(1, 500)
     sizes = np.array([chosen.choice([1, 20, 400]) for _ in range(rows)], np.float64)
     units = np.cumsum([chosen.random() < 0.2 for _ in range(rows)]).astype(np.int64)
-    filled, begin = np.cumsum(sizes), 0
+    cumulative, begin = np.cumsum(sizes), 0
     while begin < rows:
-        end = next_cut(filled, units, begin, most)
+        end = next_cut(cumulative, units, begin, most)
         assert begin < end <= rows
         assert sizes[begin:end].sum() <= 2 * most or end == begin + 1
         if sizes[begin:end].sum() > most and end > begin + 1:
