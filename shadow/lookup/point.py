@@ -125,16 +125,16 @@ class Lookup:
     ) -> list[Hits]:
         """The hits of each key, by partition, then by segment, then in the order of the index file."""
         found = [Hits() for _ in keys]
-        bound, ahead = options.bound, options.ahead
+        bound, before_reads = options.bound, options.before_reads
         with step_of(options.trace, "key") as step:
             hashed = _HashedKeys(keys, view.spec)
             partitions = _selected(view, keys, where)
             files = self._files(view, hashed.buckets, partitions)
             step.say(keys=len(keys), bucket=hashed.buckets[0] if len(keys) == 1 else None, index_files=len(files))
-        if ahead is not None and (
+        if before_reads is not None and (
             remote := [file for file in files if not self.index_files.needs_no_round_trip(file.entry)]
         ):
-            ahead(remote)
+            before_reads(remote)
         search = Search(view, self.index_files, self.filters, hashed, partitions, options)
         for answer in search.answers(files):
             stats.add(answer.stats)

@@ -43,14 +43,14 @@ class FileAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class LookupOptions:
-    """Options of a look-up. `bound`: the limits of the hits kept for each key. `each`: the error of an index file
-    becomes the answer for its keys, and is not raised. `trace` gets each step. `ahead` is called with the remote index
-    files before they are read."""
+    """Options of a look-up. `bound`: the limits of the hits kept for each key. `collect_errors`: the error of an index
+    file becomes the answer for its keys, and is not raised. `trace` gets each step. `before_reads` is called with the
+    remote index files before they are read."""
 
     bound: Bound = ALL
-    each: bool = False
+    collect_errors: bool = False
     trace: Trace | None = None
-    ahead: Callable[[Sequence[InFile]], None] | None = None
+    before_reads: Callable[[Sequence[InFile]], None] | None = None
 
 
 DEFAULTS = LookupOptions()
@@ -85,7 +85,7 @@ class Search:
         self._hashed = hashed
         self._partitions = partitions
         self._bound = options.bound
-        self._each = options.each
+        self._collect_errors = options.collect_errors
         self._trace = options.trace
 
     def answers(self, files: Sequence[InFile]) -> Iterator[FileAnswer]:
@@ -122,7 +122,7 @@ class Search:
             places = self._likely(file, filtered, few, stats)
             return FileAnswer(places, self._hits(file, places, stats) if places else [], stats)
         except OF_ONE_FILE as error:
-            if not self._each:
+            if not self._collect_errors:
                 raise
             return FileAnswer(file.places, [Hits() for _ in file.places], stats, error)
 
