@@ -1,1 +1,1 @@
-"""Takeovers of indexes of Dione's."""
+"""Imports of indexes of Dione's."""
