@@ -365,9 +365,7 @@ def test_every_type_comes_back_from_the_table_s_own_reader(
     index = str(tmp_path / "index")
     build(spark, name, index, ["id"], buckets=1)
     pq.write_table(wanted, tmp_path / "batch.parquet")
-    reader = spark.read.option(
-        "datetimeRebaseMode", "CORRECTED"
-    )  # else Spark 3.5 refuses old days
+    reader = spark.read.option("datetimeRebaseMode", "CORRECTED")  # else Spark 3.5 refuses old days
     assert append_new(spark, index, reader.parquet(str(tmp_path / "batch.parquet")), "all").appended == 2
     found = DeltaTable(root).to_pyarrow_table() if root else lake.catalog.load_table("db.types").scan().to_arrow()
     assert found.sort_by("id").to_pylist() == wanted.to_pylist()

@@ -96,9 +96,7 @@ def test_appended_and_reported_rows_are_read_alike(spark: SparkSession, source: 
     more = pa.concat_tables([EDGES, EDGES.set_column(0, "id", pa.array([4, 5, 6]))])
     (source / "batch").mkdir()
     pq.write_table(more, source / "batch/b.parquet")
-    reader = spark.read.option(
-        "datetimeRebaseMode", "CORRECTED"
-    )  # else Spark 3.5 refuses old days
+    reader = spark.read.option("datetimeRebaseMode", "CORRECTED")  # else Spark 3.5 refuses old days
     batch = reader.parquet(str(source / "batch"))
     done = append_new(spark, str(source / "index"), batch, "more", report=str(source / "report.parquet"))
     assert (done.appended, done.already_loaded) == (3, 3)
