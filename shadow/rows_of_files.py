@@ -14,7 +14,7 @@ from gnomon.shadow.errors import FileChanged, StalePointer
 from gnomon.shadow.fetch import FetchReads
 from gnomon.shadow.metadata import SourceFileEntry, source_of
 from gnomon.shadow.storage import FileInfo, OpenFile, below, is_absolute, join, split, storage_at
-from gnomon.sources import NO_ROW, Numbers, Options, SourceFile, open_source, row_table
+from gnomon.sources import Numbers, Options, SourceFile, open_source, row_table
 
 FILE_URL = "file:"
 BY_ROW_GROUP = "parquet"  # the format whose pointers of Dione's differ from ours
@@ -50,7 +50,7 @@ class RowsOfFiles(Protocol):
         """Mean bytes of a row of a file."""
 
     def from_dione(self, path: str, pointers: Numbers) -> Numbers:
-        """Pointers of Dione's as ours. StalePointer for one that leads to no row."""
+        """Dione's pointers as pointers of Gnomon. The offset is NO_ROW for a pointer that leads to no row."""
 
 
 class IndexedFiles:
@@ -132,13 +132,13 @@ class NamedFiles:
             return file.units(offsets)
 
     def check_file(self, path: str) -> None:
-        self._name = ""
         with self._opened(path):
             pass
 
     def row_bytes(self, path: str) -> int:
-        with self._opened(path) as (_, file):
-            return file.row_bytes
+        if path != self._name:
+            self.check_file(path)
+        return self._file.row_bytes
 
     def from_dione(self, path: str, pointers: Numbers) -> Numbers:
         with self._opened(path) as (reader, _):
@@ -171,13 +171,8 @@ def named_file(path: str, stats: FetchReads | None = None, known: FileInfo | Non
 
 
 def _from_dione(reader: OpenFile, format: str, pointers: Numbers) -> Numbers:
-    """Pointers of Dione's as ours. Only those to Parquet rows differ."""
+    """Dione's pointers as pointers of Gnomon. Only pointers to Parquet rows differ."""
     if format != BY_ROW_GROUP:
         return pointers
     ordinals = row_table(open_source(reader, format, {}), reader).ordinals(pointers[:, 0], pointers[:, 1])
-    lost = np.flatnonzero(ordinals == NO_ROW)
-    if len(lost):
-        group, ordinal = pointers[lost[0]].tolist()
-        what = f"no row {ordinal} in row group {group}"
-        raise StalePointer(what, reader.name, action=Action.FRESH_POINTERS)
     return np.stack([ordinals, np.zeros_like(ordinals)], axis=1)

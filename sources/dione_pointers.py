@@ -44,6 +44,8 @@ class RowTable:
             within = np.minimum(place, max(len(self.places) - 1, 0))
             is_there = (self.places[within] == offsets) if len(self.places) else np.zeros(len(offsets), bool)
             found = np.where(is_there, self.firsts[within] if len(self.places) else 0, 0) + sub_offsets
+            if self.is_ordinal and len(self.places):  # Parquet: the row is in this row group
+                is_there &= found < np.append(self.firsts[1:], self.rows)[within]
         return np.where(is_there & (sub_offsets >= 0) & (found < self.rows), found, NO_ROW)
 
     def of_dione(self, offsets: Ints, sub_offsets: Ints) -> tuple[Ints, Ints]:

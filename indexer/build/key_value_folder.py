@@ -235,6 +235,8 @@ def _measured(named: DataFrame, spec: IndexSpec) -> tuple[list[_Partition], str]
 def _folder(spec: IndexSpec, texts: Sequence[str | None]) -> str:
     if NULL_VALUE in texts:
         raise UsageError(f"partitions: the text {NULL_VALUE} is the name of the folder of nulls; write another one")
+    if any("\0" in text for text in texts if text is not None):
+        raise UsageError("partitions: a text has the character U+0000, which no folder name has; write another one")
     return exact_folders(dict(zip(spec.partitions, texts, strict=True)))
 
 

@@ -3,11 +3,12 @@
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.tables.catalog import default_location, read_table
-from gnomon.jobs.dione import DATA_TABLE, Exported
+from gnomon.jobs.dione import DATA_TABLE, Exported, table_properties
 from gnomon.jobs.dione import export_dione as export
 from gnomon.jobs.files import CatalogTable, is_table
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.storage import Place, as_location
+from gnomon.shadow.metadata import open_view
+from gnomon.shadow.storage import Place, as_location, storage_at
 from gnomon.shadow.tables import TABLE_PREFIX
 
 
@@ -32,6 +33,10 @@ def export_dione(
         there = read_table(spark, place)
         if not isinstance(there, CatalogTable) or DATA_TABLE not in there.properties:
             raise UsageError("another table has this name; name a new one", place)
+        for name, expected in table_properties(open_view(storage_at(index)).spec, data_table).items():
+            if there.properties.get(name, "") != expected:
+                what = f"its property {name} is of another index; drop the table and export again"
+                raise UsageError(what, place, expected=expected, found=there.properties.get(name, ""))
         folder = there.location
     found = export(index, folder, table, data_table)
     spark.sql(found.statement)

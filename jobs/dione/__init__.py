@@ -11,7 +11,7 @@
 
 from gnomon.jobs.dione.dione_index import DATA_TABLE
 from gnomon.jobs.dione.entry_import import LeftOut
-from gnomon.jobs.dione.export_index import Exported, export_dione
+from gnomon.jobs.dione.export_index import Exported, export_dione, table_properties
 from gnomon.jobs.dione.import_index import ImportResult, import_dione
 
-__all__ = ["DATA_TABLE", "Exported", "ImportResult", "LeftOut", "export_dione", "import_dione"]
+__all__ = ["DATA_TABLE", "Exported", "ImportResult", "LeftOut", "export_dione", "import_dione", "table_properties"]

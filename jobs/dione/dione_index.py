@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gnomon.btree import BTreeReader
-from gnomon.jobs.files import CatalogTable, is_table
-from gnomon.shadow.errors import SourceNotFound, UsageError
+from gnomon.btree import BTreeError, BTreeReader, EntrySchema
+from gnomon.jobs.files import CatalogTable, is_table, listed
+from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
 from gnomon.shadow.metadata import SPEC_PATH
 from gnomon.shadow.storage import FileInfo, Storage, join, storage_at
 from gnomon.shadow.tables import TABLE_PREFIX, LakeSource, partition_of, partition_values
@@ -17,6 +17,8 @@ SUFFIX = ".btree.avro"
 DATA_TABLE, KEYS, MORE_FIELDS = "index.meta.dataTableName", "index.meta.keys", "index.meta.moreFields"
 SEPARATOR = "|"  # between names in these properties
 LINK = "metadata"  # the column of links, which is no column of an entry
+TEXT, INTEGERS = ("string",), ("bigint", "int")  # types of pointer columns
+WHILE_READ = "while the index was read"
 
 Values = Mapping[str, str | None]  # of a partition, by column
 ReadTable = Callable[[str], CatalogTable | LakeSource]
@@ -56,7 +58,7 @@ def dione_table(table: CatalogTable, asked: str) -> DioneIndex:
         files.append((partition_values(partition), _files(storage)))
     declared = [_names(properties.get(name, "")) for name in (KEYS, MORE_FIELDS)]
     index = DioneIndex(asked, files, declared[0], declared[1], TABLE_PREFIX + properties[DATA_TABLE])
-    for name, names, there in zip((KEYS, MORE_FIELDS), declared, _columns(index, _first(index)), strict=True):
+    for name, names, there in zip((KEYS, MORE_FIELDS), declared, _columns(index), strict=True):
         if sorted(there) != sorted(names):
             raise UsageError(f"property {name} names {_shown(names)}, its files have {_shown(there)}", asked)
     return index
@@ -73,7 +75,7 @@ def dione_folder(location: str) -> DioneIndex:
         by_partition.setdefault(partition_of(file.info.path), []).append(file)
     files = [(partition_values(partition), found) for partition, found in by_partition.items()]
     index = DioneIndex(location, files, (), ())
-    keys, values = _columns(index, _first(index))
+    keys, values = _columns(index)
     return DioneIndex(location, files, keys, values)
 
 
@@ -99,19 +101,29 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def _first(index: DioneIndex) -> DioneFile:
-    first = next((file for _, files in index.files for file in files), None)
-    if first is None:
-        raise SourceNotFound(f"no files of an index of Dione's (names that end in {SUFFIX})", index.name)
-    return first
+def _columns(index: DioneIndex) -> tuple[list[str], list[str]]:
+    """The key columns and the more fields of the files, from the first file that can be read. UsageError for files
+    without pointers, or where no file can be read."""
+    damage = None
+    for _, files in index.files:
+        for file in files:
+            try:
+                with listed(file.storage, file.info, WHILE_READ) as reader:
+                    return _columns_of(BTreeReader(reader).schema, file)
+            except (BTreeError, SourceError) as error:
+                damage = damage or error
+    if damage is not None:
+        raise UsageError(f"no file of the index of Dione's can be read; the first one: {damage}", index.name)
+    raise SourceNotFound(f"no files of an index of Dione's (names that end in {SUFFIX})", index.name)
 
 
-def _columns(index: DioneIndex, file: DioneFile) -> tuple[list[str], list[str]]:
-    """The key columns and the more fields of a file. UsageError for a file without pointers."""
-    with file.storage.open(file.info.path, known=file.info) as reader:
-        schema = BTreeReader(reader).schema
-    keys, values = ([column.name for column in columns] for columns in (schema.keys, schema.values))
+def _columns_of(schema: EntrySchema, file: DioneFile) -> tuple[list[str], list[str]]:
+    values = {column.name: column.type for column in schema.values}
     missing = [name for name in POINTER_COLUMNS if name not in values]
     if missing:
         raise UsageError(f"no column {', '.join(missing)}: a key-value folder has no pointers", file.name)
-    return keys, [name for name in values if name not in POINTER_COLUMNS]
+    for name, kinds in zip(POINTER_COLUMNS, (TEXT, *[INTEGERS] * 3), strict=True):
+        if values[name] not in kinds:
+            expected = f"{kinds[0]}, as Dione writes it"
+            raise UsageError("not a pointer", file.name, column=name, expected=expected, found=values[name])
+    return [column.name for column in schema.keys], [name for name in values if name not in POINTER_COLUMNS]

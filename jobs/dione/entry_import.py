@@ -1,6 +1,6 @@
 """The entries of an index of Dione as entries of Gnomon: pointers are translated, and compared with the source."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 from gnomon.btree import BTreeError, BTreeReader
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import Key, key_array, stored_values
-from gnomon.jobs.dione.dione_index import DioneFile, DioneIndex
-from gnomon.jobs.files import Described
-from gnomon.shadow.errors import SourceError, StorageError, UsageError
+from gnomon.jobs.dione.dione_index import WHILE_READ, DioneFile, DioneIndex
+from gnomon.jobs.files import Described, listed
+from gnomon.shadow.errors import SourceError, StalePointer, StorageError, UsageError
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.maintenance import Entries, stored_columns
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
@@ -116,17 +116,21 @@ class EntryImport:
                 for batch in self._batches(file):
                     yield from self._translated(batch, written)
         except BTreeError as error:
-            for number in {*of_partition, *self._tallies}:
-                self.left_out[number] = f"a file of the index is damaged: {error}"
-            self._tallies.clear()
+            self._leave_out({*of_partition, *self._tallies}, f"a file of the index is damaged: {error}")
+        except StalePointer as error:
+            self._leave_out({*of_partition, *self._tallies}, str(error))
         for number, tally in self._tallies.items():
             self._check_file(number, tally, written)
+        self._tallies.clear()
+
+    def _leave_out(self, numbers: Collection[int], reason: str) -> None:
+        self.left_out.update(dict.fromkeys(numbers, reason))
         self._tallies.clear()
 
     def _batches(self, file: DioneFile) -> Iterator[pa.RecordBatch]:
         """The entries of a file: key and included columns in the types of the spec, then the pointers."""
         columns = (*self._spec.stored_keys, *self._spec.include)
-        with file.storage.open(file.info.path, known=file.info) as reader:
+        with listed(file.storage, file.info, WHILE_READ) as reader:
             tree = BTreeReader(reader)
             there = [column.name for column in tree.schema.columns]
             missing = [column.name for column in columns if column.name not in there]
@@ -220,7 +224,7 @@ class EntryImport:
             return None
         entry = self.described[number].entry
         try:
-            with self._root.storage.open(entry.path, known=entry.info) as reader:
+            with listed(self._root.storage, entry.info) as reader:
                 rows = row_table(open_source(reader, self._spec.format, {}), reader)
         except SourceError as error:
             self.left_out[number] = str(error)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, NoReturn
 
 from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, UsageError
-from gnomon.shadow.storage import Storage, join
+from gnomon.shadow.storage import STAGED, Storage, join
 
 PREFIX, SUFFIX = "_gnomon-export.", ".json"  # engines skip names that begin with an underscore
 KEPT = 20  # records: an export that began before a removed record could write its number again
@@ -38,10 +38,6 @@ class ExportFolder:
         records = self._records()
         self._number, self._before = max(records, default=0), records
         self.partitions = self._read() if records else {}  # of the newest record, by folder
-        self._there: dict[str, set[str]] = {}  # names of files by folder
-        for info in out.list():
-            folder, _, name = info.path.rpartition("/")
-            self._there.setdefault(folder, set()).add(name)
 
     @property
     def root(self) -> str:
@@ -50,13 +46,17 @@ class ExportFolder:
     def unchanged(self, digests: Mapping[str, str]) -> dict[str, Partition]:
         """The recorded partitions that still have these digests and all of their files. UsageError for files in a
         folder that is a partition neither in the record nor in `digests`."""
-        for folder in self._there:
+        there: dict[str, set[str]] = {}
+        for info in self._out.list():
+            folder, _, name = info.path.rpartition("/")
+            there.setdefault(folder, set()).add(name)
+        for folder in there:
             if folder and folder not in self.partitions and folder not in digests:
                 raise UsageError("no export has written these files; remove them", join(self.root, folder))
         return {
             folder: partition
             for folder, partition in self.partitions.items()
-            if digests.get(folder) == partition.digest and self._there.get(folder) == set(partition.files)
+            if digests.get(folder) == partition.digest and there.get(folder) == set(partition.files)
         }
 
     def begin(self, unchanged: Mapping[str, Partition], others: Iterable[str]) -> None:
@@ -64,15 +64,14 @@ class ExportFolder:
         changed = {folder: Partition("", []) for folder in others}
         self._put_record({**unchanged, **changed})
         for folder in changed:
-            for name in self._there.get(folder, ()):
-                self._out.delete(f"{folder}/{name}")
+            self._remove_others(folder)
             self._out.delete_empty(folder)
 
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a file of a partition."""
         self._check()
-        self._out.put_new(path, chunks)
         self._written.append(path)
+        self._out.put_new(path, chunks)
         self._check()
 
     def put_schema(self, path: str, text: str) -> None:
@@ -85,7 +84,11 @@ class ExportFolder:
             pass
         self._check()
         self._out.delete(path)
-        self._out.put_new(path, [data])
+        try:
+            self._out.put_new(path, [data])
+        except AlreadyExists:
+            self._give_up()
+        self._check()
 
     def end(self, digests: Mapping[str, str], unchanged: Mapping[str, Partition]) -> None:
         """Record the files of all partitions."""
@@ -93,7 +96,24 @@ class ExportFolder:
         for path in self._written:
             folder, _, name = path.rpartition("/")
             now[folder].files.append(name)
+        for folder in now.keys() - unchanged.keys():
+            self._remove_others(folder)
         self._put_record({**now, **unchanged})
+
+    def remove_written(self) -> None:
+        """Remove the files that this export wrote, because it fails."""
+        for path in self._written:
+            self._out.delete(path)
+        self._written.clear()
+
+    def _remove_others(self, folder: str) -> None:
+        """Remove the files of a partition that this export did not write. An earlier export may have written them: it
+        was killed, or has not noticed this one."""
+        others = {info.path for info in self._out.list(folder)}.difference(self._written)
+        if others:
+            self._check()  # a later export writes files only after its record
+        for path in others:
+            self._out.delete(path)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -104,7 +124,8 @@ class ExportFolder:
             number = info.path.removeprefix(PREFIX).removesuffix(SUFFIX)
             if info.path == _path(number) and number.isdecimal():
                 numbers.append(int(number))
-            other = info.path
+            elif not info.path.startswith(STAGED):  # an unfinished file of an export that was killed
+                other = info.path
         if other and not numbers:
             raise UsageError(f"there are files ({other}) and no export; name another folder", self.root)
         return numbers
@@ -144,8 +165,7 @@ class ExportFolder:
         self._give_up()
 
     def _give_up(self) -> NoReturn:
-        for path in self._written:
-            self._out.delete(path)
+        self.remove_written()
         raise ConcurrentCommit("another export to this folder has begun; run this one again after it", self.root)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gnomon.btree import BTreeError
@@ -11,7 +12,7 @@ from gnomon.btree.schema import Column, EntrySchema
 from gnomon.jobs.dione.dione_index import DATA_TABLE, KEYS, MORE_FIELDS, SEPARATOR
 from gnomon.jobs.dione.export_files import ExportedFiles, hadoop_location
 from gnomon.jobs.dione.export_folder import ExportFolder
-from gnomon.shadow.errors import UsageError
+from gnomon.shadow.errors import ShadowError, UsageError
 from gnomon.shadow.maintenance import MEMORY_BYTES
 from gnomon.shadow.metadata import IndexSpec, View, check_apart, open_view, source_of
 from gnomon.shadow.storage import Place, Storage, storage_at
@@ -49,23 +50,26 @@ def export_dione(
     ConcurrentCommit where another export to this folder began meanwhile; other errors as in a scan of the index. While
     a partition is written, Dione's readers may not find its keys."""
     storage, out = storage_at(index), storage_at(folder)
+    export = ExportFolder(out)  # before the snapshot is read: of two exports, the later one has the newer snapshot
     view = open_view(storage)
     schema = _checked(view)
     check_apart(source_of(view.spec), out)
     data = view.spec.table or data_table
     if not data:
         raise UsageError("Dione finds the data by its table's name; name it (--data-table)", view.spec.source_name)
-    digests = _digests(view)
-    folders = {partition: _folder(partition) for partition in digests}
-    now = {folders[partition]: digest for partition, digest in digests.items()}
-    export = ExportFolder(out)
+    now, folders = _digests(view, schema), _folders(view)
     unchanged = export.unchanged(now)
     changed = {partition: name for partition, name in folders.items() if name not in unchanged}
     removed = sorted(export.partitions.keys() - now.keys())
-    export.begin(unchanged, [*removed, *changed.values()])
-    files = ExportedFiles(storage, view, schema, export, changed, memory).write() if changed else 0
-    export.put_schema(SCHEMA_PATH, json.dumps(schema.to_avro(RECORD_DOC, null_first=False), indent=2))
-    export.end(now, unchanged)
+    try:
+        export.begin(unchanged, [*removed, *changed.values()])
+        files = ExportedFiles(storage, view, schema, export, changed, memory).write() if changed else 0
+        export.put_schema(SCHEMA_PATH, json.dumps(schema.to_avro(RECORD_DOC, null_first=False), indent=2))
+        export.end(now, unchanged)
+    except BaseException:
+        with suppress(ShadowError):  # the first error is the one to show
+            export.remove_written()
+        raise
     statement = _statement(view.spec, schema, out, table, data)
     return Exported(view.snapshot.rows, len(now), files, list(changed.values()), removed, statement)
 
@@ -108,15 +112,30 @@ def _folder(partition: str) -> str:
     return plain
 
 
-def _digests(view: View) -> dict[str, str]:
-    """The digest of each partition with rows. It changes when the source files of the partition change."""
+def _folders(view: View) -> dict[str, str]:
+    """The folder in the export of each partition with rows. UsageError for two partitions with the same values."""
+    folders: dict[str, str] = {}
+    partitions: dict[str, str] = {}
+    for partition in sorted({file.partition for file in view.covered.values() if file.rows}):
+        folder = _folder(partition)
+        if folder in partitions:
+            what = f"folders {partitions[folder]} and {partition} are one partition to Dione"
+            raise UsageError(what, view.spec.source_name)
+        folders[partition], partitions[folder] = folder, partition
+    return folders
+
+
+def _digests(view: View, schema: EntrySchema) -> dict[str, str]:
+    """For each folder of `_folders`, a text that changes with what its files are made of: the files of the source, the
+    place of the source, which pointers name, and the columns."""
     files: dict[str, list[list[object]]] = {}
     for file in view.covered.values():
         if file.rows:
             files.setdefault(file.partition, []).append([file.path, file.size, file.mtime_ns, file.etag, file.digest])
+    of_all = [hadoop_location(source_of(view.spec).storage.root), schema.to_json(RECORD_DOC, null_first=False).decode()]
     return {
-        partition: hashlib.blake2b(json.dumps(sorted(some)).encode(), digest_size=16).hexdigest()
-        for partition, some in sorted(files.items())
+        _folder(partition): hashlib.blake2b(json.dumps([*of_all, *sorted(some)]).encode(), digest_size=16).hexdigest()
+        for partition, some in files.items()
     }
 
 
@@ -125,17 +144,21 @@ def _statement(spec: IndexSpec, schema: EntrySchema, out: Storage, table: str, d
     columns = ", ".join(f"`{column.name}` {column.type}" for column in schema.columns)
     partitions = ", ".join(f"`{name}` {spec.partition_type(name)}" for name in spec.partitions)
     root = hadoop_location(out.root)
-    properties = {
-        DATA_TABLE: data_table,
-        KEYS: SEPARATOR.join(column.name for column in schema.keys),
-        MORE_FIELDS: SEPARATOR.join(column.name for column in spec.include),
-        "avro.schema.url": f"{root}/{SCHEMA_PATH}",
-    }
+    properties = {**table_properties(spec, data_table), "avro.schema.url": f"{root}/{SCHEMA_PATH}"}
     shown = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
     return (
         f"CREATE EXTERNAL TABLE IF NOT EXISTS {table} ({columns}) PARTITIONED BY ({partitions}) "
         f"STORED AS AVRO LOCATION {_text(root)} TBLPROPERTIES ({shown})"
     )
+
+
+def table_properties(spec: IndexSpec, data_table: str) -> dict[str, str]:
+    """The properties by which Dione knows the data and the columns of an index table."""
+    return {
+        DATA_TABLE: spec.table or data_table,
+        KEYS: SEPARATOR.join(column.name for column in spec.stored_keys),
+        MORE_FIELDS: SEPARATOR.join(column.name for column in spec.include),
+    }
 
 
 def _text(text: str) -> str:

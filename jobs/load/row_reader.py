@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from gnomon.base.actions import Action
 from gnomon.jobs.load.counters import FetchCounters
 from gnomon.jobs.load.task_batches import firsts, next_cut, numbers_of, row_bytes, slices, taken, without_nulls
-from gnomon.shadow.errors import SourceError, UsageError
+from gnomon.shadow.errors import SourceError, StalePointer, UsageError
 from gnomon.shadow.fetch import FetchReads
 from gnomon.shadow.rows_of_files import RowsOfFiles
-from gnomon.sources import Numbers
+from gnomon.sources import NO_ROW, Numbers
 from gnomon.sources.types import int64s
 
 OURS = "__gnomon_"  # prefix of the temporary columns of a load
@@ -69,7 +70,18 @@ class RowReader:
             yield from self._answer(run, self._nulls(1), np.zeros(run.num_rows, np.int64), None)
             return
         wanted = _FileRows(run)
-        failed = self._prepared(wanted)
+        failed, lost = self._translated(wanted)
+        if lost.any():
+            is_lost = lost[wanted.places]
+            pointers = wanted.pointers[~lost]
+            rest, run = run.filter(pa.array(is_lost)), run.filter(pa.array(~is_lost))
+            error = _FileRows(rest).error_texts(str(self._no_row(wanted.path)), range(rest.num_rows))
+            yield from self._answer(rest, self._nulls(1), np.zeros(rest.num_rows, np.int64), error)
+            if not run.num_rows:
+                return
+            wanted = _FileRows(run)
+            wanted.pointers = pointers
+        failed = failed or self._prepared(wanted)
         begin = 0
         while begin < wanted.rows:
             if failed is None:
@@ -88,13 +100,32 @@ class RowReader:
                     yield from self._answer(run.slice(rows.start, len(places)), found, places, None)
             begin = end
 
+    def _translated(self, wanted: "_FileRows") -> tuple[str | None, NDArray[np.bool_]]:
+        """Translate Dione's pointers. Returns the error where the file cannot be opened, and for each pointer whether
+        it leads to no row; without `report`, StalePointer for the first such pointer."""
+        none = np.zeros(wanted.rows, np.bool_)
+        if not wanted.is_of_dione:
+            return None, none
+        try:
+            found = self._files.from_dione(wanted.path, wanted.pointers)
+        except SourceError as error:
+            if not self._output.report:
+                raise
+            return str(error), none
+        lost = found[:, 0] == NO_ROW
+        if lost.any() and not self._output.report:
+            group, row = wanted.pointers[np.argmax(lost)].tolist()
+            raise self._no_row(wanted.path, f"{row} in row group {group}")
+        wanted.pointers = found
+        return None, lost
+
+    def _no_row(self, path: str, which: str = "there") -> StalePointer:
+        return StalePointer(f"no row {which}", self._files.location(path), action=Action.FRESH_POINTERS)
+
     def _prepared(self, wanted: "_FileRows") -> str | None:
-        """Translate Dione's pointers, and set the read units of `wanted`. Returns the error where the file cannot be
-        opened."""
+        """Set the read units of `wanted`. Returns the error where the file cannot be opened."""
         stats = FetchReads()
         try:
-            if wanted.is_of_dione:
-                wanted.pointers = self._files.from_dione(wanted.path, wanted.pointers)
             wanted.units = self._files.units(wanted.path, wanted.pointers[:, 0], stats)
         except SourceError as error:
             if not self._output.report:

@@ -27,8 +27,8 @@ class EntrySorter:
     """Sorts entries by the number of their index file (`GROUP`), then by their first `keys` columns, in the key order
     of index files. The sort is stable. A context manager, which removes the temporary files.
 
-    UsageError where the entries of one index file are beyond the bound; StorageError where temporary files cannot be
-    written."""
+    UsageError where there are keys, and the entries of one index file exceed the bound; StorageError where temporary
+    files cannot be written."""
 
     def __init__(self, keys: int, groups: range, most_bytes: int) -> None:
         self._keys = keys
@@ -65,6 +65,11 @@ class EntrySorter:
             return
         self._spill()
         for part in self._parts:
+            if len(part.groups) == 1 and not self._keys:  # its writer needs all of it
+                self._held = list(part.read())
+                part.remove()
+                yield from self._sorted()
+                continue
             with EntrySorter(self._keys, part.groups, self._most_bytes) as within:
                 for entries in part.read():
                     within.add(entries)

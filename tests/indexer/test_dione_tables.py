@@ -91,3 +91,7 @@ def test_other_tables_are_refused(spark: SparkSession, database: str, data: str,
         export_dione(None, tmp_path / "index", f"table:{database}.data_index")
     with pytest.raises(UsageError, match="is one already; name a table"):
         export_dione(spark, tmp_path / "index", tmp_path / "dione", location=tmp_path)
+    export_dione(spark, tmp_path / "index", f"table:{database}.data_index")
+    build(spark, f"table:{data}", tmp_path / "other", ["n"])
+    with pytest.raises(UsageError, match=r"index\.meta\.keys is of another index; .*expected n, found k"):
+        export_dione(spark, tmp_path / "other", f"table:{database}.data_index")

@@ -597,13 +597,14 @@ def test_of_appends_at_once_to_a_new_partition_all_rows_count_or_one_fails(
         (["k"], "name a column of the files, too"),
         (["s", "v", "f8"], "expected columns of type"),
         (["s", "v"], "__HIVE_DEFAULT_PARTITION__ is the name of the folder of nulls"),
+        (["z"], r"a text has the character U\+0000"),
     ],
 )
 def test_partition_columns_that_cannot_be_folders_are_named(
     spark: SparkSession, location: str, partitions: Any, what: str
 ) -> None:
-    row = (1, "__HIVE_DEFAULT_PARTITION__", 2.5, 3, 4)
-    frame = spark.createDataFrame([row], "k int, s string, f8 double, v int, w int")
+    row = (1, "__HIVE_DEFAULT_PARTITION__", 2.5, 3, 4, "a\0")
+    frame = spark.createDataFrame([row], "k int, s string, f8 double, v int, w int, z string")
     with pytest.raises(UsageError, match=what):
         write_btree(frame, location, ["k"], partitions=partitions)
 

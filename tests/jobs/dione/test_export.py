@@ -13,10 +13,12 @@ import pytest
 from gnomon.btree import BTreeReader
 from gnomon.btree.dione import dione_hashes
 from gnomon.jobs.build import build
-from gnomon.jobs.dione import export_dione, export_files, export_folder, import_dione
+from gnomon.jobs.dione import export_dione, export_files, export_folder, export_index, import_dione
+from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.shadow import UsageError
 from gnomon.shadow.errors import ConcurrentCommit, StalePointer
-from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.metadata import View
+from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from tests.jobs.dione.test_import import DAYS, FORMATS, ROWS, contents, file_of, write_source
 
 HASHES = [  # by Dione's classes: the columns of a key, and its buckets of 2, 3, 10 and 200
@@ -102,6 +104,42 @@ def test_a_later_export_writes_what_changed(tmp_path: Path) -> None:
     build(None, source, tmp_path / "index", ["key"], accept_vanished=True)
     assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").removed == [DAYS[0]]
     assert not (tmp_path / "dione" / DAYS[0]).exists()
+
+
+def test_another_place_of_the_source_or_another_index_is_written_again(tmp_path: Path) -> None:
+    """The entries name whole files, and have the columns of the index."""
+    source, dione = write_source(tmp_path / "source", "parquet"), tmp_path / "dione"
+    build(None, source, tmp_path / "index", ["key"])
+    export_dione(tmp_path / "index", dione, data_table="db.data")
+    source = source.rename(tmp_path / "moved")
+    build(None, source, tmp_path / "index", ["key"], adopt=True)
+    assert export_dione(tmp_path / "index", dione, data_table="db.data").written == list(DAYS)
+    import_dione(None, dione, tmp_path / "again", source)
+    assert contents(tmp_path / "again") == contents(tmp_path / "index")
+    build(None, source, tmp_path / "other", ["n"], ["key"])
+    assert export_dione(tmp_path / "other", dione, data_table="db.data").written == list(DAYS)
+    import_dione(None, dione, tmp_path / "other again", source)
+    assert contents(tmp_path / "other again") == contents(tmp_path / "other")
+
+
+@pytest.mark.parametrize("keys", [["same"] * 20_000, [f"key {row:06d}" for row in range(20_000)]], ids=["one", "many"])
+def test_a_file_may_take_more_than_the_memory_for_sorting(tmp_path: Path, keys: list[str]) -> None:
+    (tmp_path / "source" / "dt=1").mkdir(parents=True)
+    pq.write_table(pa.table({"key": keys}), tmp_path / "source" / "dt=1" / "a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["key"])
+    export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data", memory=1 << 18)
+    import_dione(None, tmp_path / "dione", tmp_path / "again", tmp_path / "source")
+    assert contents(tmp_path / "again") == contents(tmp_path / "index")
+
+
+def test_two_folders_of_one_partition_are_refused(tmp_path: Path) -> None:
+    for folder in ("dt=a", "dt=%61"):
+        (tmp_path / "source" / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"key": ["a", "b"]}), tmp_path / "source" / folder / "a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["key"])
+    with pytest.raises(UsageError, match="folders dt=%61 and dt=a are one partition to Dione"):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert not (tmp_path / "dione").exists()
 
 
 def test_an_export_that_was_cut_short_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +288,62 @@ class SecondExport:
             self._run()
         except ConcurrentCommit as error:
             self._errors.append(str(error))
+
+
+def test_the_later_of_two_exports_has_the_newer_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is added and exported while the first export reads its snapshot."""
+    source, index, dione = write_source(tmp_path / "source", "parquet"), tmp_path / "index", tmp_path / "dione"
+    build(None, source, index, ["key"])
+    open_view = export_index.open_view
+
+    def overtaken(storage: Storage) -> View:
+        view = open_view(storage)
+        with monkeypatch.context() as patched:
+            patched.setattr(export_index, "open_view", open_view)
+            (source / DAYS[0] / "part-9").write_bytes(file_of("parquet", 9))
+            build(None, source, index, ["key"])
+            assert export_dione(index, dione, data_table="db.data").rows == 5 * ROWS
+        return view
+
+    monkeypatch.setattr(export_index, "open_view", overtaken)
+    with pytest.raises(ConcurrentCommit):
+        export_dione(index, dione, data_table="db.data")
+    import_dione(None, dione, tmp_path / "again", source)
+    assert contents(tmp_path / "again") == contents(index)
+
+
+def test_what_a_killed_export_left_is_no_part_of_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first export writes a file after the second one has begun, and is killed."""
+    index, dione = tmp_path / "index", tmp_path / "dione"
+    build(None, write_source(tmp_path / "source", "parquet"), index, ["key"])
+    begin = ExportFolder.begin
+
+    def late(second: ExportFolder, *args: Any) -> None:
+        begin(second, *args)
+        (dione / DAYS[0]).mkdir()
+        (dione / DAYS[0] / "part-00000-late.c000.btree.avro").write_bytes(b"")
+
+    ExportFolder(storage_at(dione)).begin({}, DAYS)
+    monkeypatch.setattr(ExportFolder, "begin", late)
+    export_dione(index, dione, data_table="db.data")
+    assert [len(names) for names in names_by_folder(dione).values()] == [1, 1]
+    import_dione(None, dione, tmp_path / "again", tmp_path / "source")
+    assert contents(tmp_path / "again") == contents(index)
+
+
+def test_an_export_that_fails_removes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
+    monkeypatch.setattr(ExportFolder, "end", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
+    assert not list((tmp_path / "dione").rglob("part-*"))
+
+
+def test_an_unfinished_record_does_not_stop_the_first_export(tmp_path: Path) -> None:
+    build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
+    (tmp_path / "dione").mkdir()
+    (tmp_path / "dione" / "_staged-1").write_text("{")  # of an export that was killed
+    assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == list(DAYS)
 
 
 def test_a_partition_with_other_files_is_written_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,16 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.btree import BTreeReader
+from gnomon.btree import BTreeReader, Column, EntrySchema
+from gnomon.btree.dione import DioneWriter
 from gnomon.jobs.build import build
 from gnomon.jobs.dione import import_dione
+from gnomon.jobs.dione.entry_import import EntryImport
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
+from gnomon.sources import POINTER_COLUMNS
 from tests.jobs.dione.dione_files import dione_index, write_file
 from tests.sources import avro_files, sequence_files
 
@@ -210,14 +214,56 @@ def test_compare_all_finds_one_changed_key_whatever_the_times(tmp_path: Path, pa
     assert imported(tmp_path, compare_all=True) == {f"{DAYS[1]}/part-3": reason}
 
 
-def test_a_damaged_index_file_leaves_out_its_partition_alone(tmp_path: Path, parquet: Path) -> None:
-    path = max((tmp_path / "dione" / DAYS[0]).iterdir())
-    data = bytearray(path.read_bytes())
-    path.write_bytes(data[:-40])
+@pytest.mark.parametrize(("choose", "length"), [(max, -40), (min, -40), (min, 0), (min, 100)])
+def test_a_damaged_index_file_leaves_out_its_partition_alone(
+    tmp_path: Path, parquet: Path, choose: Callable[..., Path], length: int
+) -> None:
+    """Also the first file, of which the columns are read."""
+    path = choose((tmp_path / "dione" / DAYS[0]).iterdir())
+    path.write_bytes(path.read_bytes()[:length])
     left_out = imported(tmp_path)
     assert set(left_out) == {f"{DAYS[0]}/part-0", f"{DAYS[0]}/part-1"}
     assert all(str(path) in reason and "damaged" in reason for reason in left_out.values())
     assert len(open_index(tmp_path / "index").view.covered) == 2
+
+
+def test_an_index_of_damaged_files_alone_is_refused_by_name(tmp_path: Path, parquet: Path) -> None:
+    for path in (tmp_path / "dione").rglob("*.avro"):
+        path.write_bytes(b"")
+    with pytest.raises(UsageError, match="no file of the index of Dione's can be read; the first one: ") as caught:
+        imported(tmp_path)
+    assert str(min((tmp_path / "dione" / DAYS[0]).iterdir())) in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["index", "source"])
+def test_a_file_that_vanishes_during_the_import_leaves_out_what_it_has(
+    tmp_path: Path, parquet: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    begin = EntryImport.entries
+
+    def late(self: EntryImport) -> Any:
+        if what == "index":
+            min((tmp_path / "dione" / DAYS[0]).iterdir()).unlink()
+        else:
+            (tmp_path / "source" / DAYS[0] / "part-0").unlink()
+        return begin(self)
+
+    monkeypatch.setattr(EntryImport, "entries", late)
+    left_out = imported(tmp_path)
+    expected = {f"{DAYS[0]}/part-0", f"{DAYS[0]}/part-1"} if what == "index" else {f"{DAYS[0]}/part-0"}
+    assert set(left_out) == expected
+    assert all("vanished while" in reason for reason in left_out.values())
+
+
+def test_pointers_of_other_types_are_refused(tmp_path: Path) -> None:
+    columns = (Column("data_filename", "string"), *(Column(name, "string") for name in POINTER_COLUMNS[1:]))
+    writer = DioneWriter(EntrySchema((Column("key", "string"),), columns), 10, 2)
+    writer.write(pa.table([["a"]] * 5, names=["key", *POINTER_COLUMNS]))
+    write_source(tmp_path / "source", "parquet")
+    (tmp_path / "dione" / DAYS[0]).mkdir(parents=True)
+    (tmp_path / "dione" / DAYS[0] / "part-0.btree.avro").write_bytes(b"".join(writer.finish().chunks))
+    with pytest.raises(UsageError, match=r"column data_offset: not a pointer: expected bigint, .* found string"):
+        imported(tmp_path)
 
 
 def test_rows_of_files_that_are_gone_are_not_taken_over(tmp_path: Path, parquet: Path) -> None:
