@@ -26,6 +26,7 @@ from gnomon.sources import POINTER_COLUMNS, RowTable, open_source, row_table
 INTERVAL = 1000  # entries of a node, as in Dione's jobs
 NODE_BYTES = 256 << 10  # approximate limit of a node: if INTERVAL entries are longer, a node has fewer
 BUCKET_ENTRIES = 500_000  # far below 50 MB: Dione's join takes a larger file for several files
+MOSTLY_ENOUGH = 4096  # entries among which each bucket has a key, unless keys repeat much
 FILE = " "  # a name that no column has: the number of an entry's source file
 NO_SIZE = -1  # Dione's `data_size` in Parquet and ORC
 WITHOUT_SIZES = ("parquet", "orc")
@@ -117,12 +118,17 @@ class ExportedFiles:
         columns = [one for one in entry_columns(self._view.spec) if one.part == KEY or one.name == POINTER_COLUMNS[0]]
         wanted = set(open_places)
         for batch in self._scanned(columns, wanted):
-            found = dione_hashes(batch.columns[:-1])
-            place_of_row = self._place_of_file[self._numbers_of(batch.columns[-1])]
-            for place in np.unique(place_of_row).tolist():
-                hashes[place] = np.union1d(hashes[place], found[place_of_row == place])
-                if _is_filled(hashes[place], buckets[place]):
-                    wanted.discard(self._partitions[place])
+            for some in (batch.slice(0, MOSTLY_ENOUGH), batch.slice(MOSTLY_ENOUGH)):
+                if not wanted or not some.num_rows:
+                    break
+                found = dione_hashes(some.columns[:-1])
+                place_of_row = self._place_of_file[self._numbers_of(some.columns[-1])]
+                for place in np.unique(place_of_row).tolist():
+                    hashes[place] = np.union1d(hashes[place], found[place_of_row == place])
+                    if _is_filled(hashes[place], buckets[place]):
+                        wanted.discard(self._partitions[place])
+            if not wanted:
+                break
         chosen = list(buckets)
         for partition in wanted:
             place = open_places[partition]

@@ -309,7 +309,7 @@ def test_the_later_of_two_exports_has_the_newer_snapshot(tmp_path: Path, monkeyp
     with pytest.raises(ConcurrentCommit):
         export_dione(index, dione, data_table="db.data")
     import_dione(None, dione, tmp_path / "again", source)
-    assert contents(tmp_path / "again") == contents(index)
+    assert sorted(contents(tmp_path / "again")) == sorted(contents(index))  # the index has two segments
 
 
 def test_what_a_killed_export_left_is_no_part_of_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
