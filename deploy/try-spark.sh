@@ -6,7 +6,7 @@
 #   JAVA_HOME=/opt/jdk-25 deploy/try-spark.sh 4.3                                   With another Java.
 #   PYSPARK_SUBMIT_ARGS='--packages org.apache.spark:spark-avro_2.13:4.1.1 pyspark-shell' \
 #       deploy/try-spark.sh 4.1.1 tests/indexer/datasource/test_index_table.py                 With spark-avro in the session.
-#   deploy/try-spark.sh 3.5                          Python 3.11 only; bucketed tables need spark-avro_2.12:3.5.8 as above.
+#   deploy/try-spark.sh 3.5                          Python 3.11 only; bucketed tables need spark-avro_2.12:3.5.7 as above.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -130,6 +130,10 @@ class _Source(NamedTuple):
 
 def _of_index(spark: SparkSession, index: Place, pointers: DataFrame) -> _Source:
     opened = open_index(index)
+    alike = {key.name.lower(): key.name for key in opened.spec.keys if key.name not in pointers.columns}
+    for name in pointers.columns:
+        if name.lower() in alike:  # it would not be compared
+            raise UsageError(f"pointers: rename column {name} to that of the key, {alike[name.lower()]}")
     keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
     files = PointedFiles.of_index(opened, keyed.columns)
     return _Source(files, list(opened.view.columns), partial(source_types, spark, opened), keyed)

@@ -139,6 +139,7 @@ def test_pointers_that_are_none_are_refused_before_anything_runs(
         (pointers, ["nope"], "neither the source nor pointers have a column nope"),
         (pointers.select(*POINTER_COLUMNS), [], "none are left to load"),
         (pointers.select("*", F.lit(1).alias("n")), None, "more than one column n"),
+        (pointers.withColumnRenamed("k", "K"), None, "pointers: rename column K to that of the key, k"),
         (pointers.withColumn("k", F.lit(b"x")), None, "pointers: the key column k is binary, the index's is bigint"),
     ):
         with pytest.raises(UsageError, match=message):
