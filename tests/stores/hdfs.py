@@ -30,6 +30,7 @@ MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 WAIT = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
 FETCH_SECONDS = 300
 START_SECONDS = 120
+OPENS = "--add-opens=java.base/java.lang=ALL-UNNAMED"  # the web server of Hadoop 3.3, which Spark 3.5 brings
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def hdfs_cluster(folder: Path) -> Iterator[Store]:
     place = [f"-Dtest.build.data={folder}", f"-Dhdfs.minidfs.basedir={folder}"]
     settings = ["-D", "dfs.ls.limit=100", "-D", f"{WAIT}=10"]
     arguments = ["-format", "-httpport", str(port), *settings]
-    command = [java, *OPTIONS, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *arguments]
+    command = [java, *OPTIONS, OPENS, "-Xmx512m", *place, "-cp", f"{jars}/*:{spark_jars}/*", MAIN, *arguments]
     address = f"http://127.0.0.1:{port}"
     with server(command, folder / "log", lambda: _is_up(address), START_SECONDS):
         yield Store("hdfs://localhost", {"GNOMON_WEBHDFS": address, "HADOOP_USER_NAME": getpass.getuser()})
