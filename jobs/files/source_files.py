@@ -16,6 +16,7 @@ from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open
 from gnomon.sources.types import parse_ddl
 
 WHILE_LISTED = "while the source was listed"
+BUT_NAMED = "but the table's metadata names it"  # of a lake table, which has no listing
 READERS = 16  # files whose metadata is read at the same time
 WANTED_SPLITS = 64  # of all files together; each file has at least one
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
@@ -55,10 +56,11 @@ def describe(
 ) -> list[Described]:
     """Open each file and read its metadata. A damaged file, or one of another format, fails the build."""
     target = min(max(sum(info.size for info in files) // WANTED_SPLITS, LEAST_SPLIT), LARGEST_SPLIT)
+    is_lake = root.source.versions is not None
 
     def one(info: FileInfo) -> Described:
-        with listed(root.storage, info) as reader:
-            with nullcontext() if root.source.versions is not None else of_one_format(reader, format_name):
+        with listed(root.storage, info, BUT_NAMED if is_lake else WHILE_LISTED) as reader:
+            with nullcontext() if is_lake else of_one_format(reader, format_name):
                 source = open_source(reader, format_name, options)
             partition = root.partition_of(info.path, partitions)
             rows = source.rows

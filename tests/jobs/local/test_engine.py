@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +37,15 @@ def test_an_index_follows_its_source_through_builds(tmp_path: Path) -> None:
     assert open_index(index).fetch(120) == [{"id": 120, "v": "v120", "dt": "2"}]
     assert open_index(index).fetch(20) == []
     assert verify(storage_at(index), None).is_sound
+
+
+def test_a_file_that_a_delta_table_names_and_does_not_have_is_said(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "table", pa.table({"id": range(3)}))
+    [path] = (tmp_path / "table").glob("*.parquet")
+    path.unlink()
+    with pytest.raises(SourceError, match="the file vanished but the table's metadata names it") as caught:
+        build(None, f"delta:{tmp_path / 'table'}", tmp_path / "index", ["id"])
+    assert str(path) in str(caught.value)
 
 
 def test_columns_of_text_are_inferred(tmp_path: Path) -> None:
