@@ -1,10 +1,9 @@
-"""Loops over bytes that Gnomon compiles where it can, with the same answers: over pages of Parquet, `_kernel.pyx` or
-`kernel_python`; over Avro records, `_records.pyx` or `records_python`; over keys, `_hashes.pyx` or `hashes_python`.
+"""Loops over bytes, compiled or in Python, with the same results. Pages of Parquet: `_kernel.pyx` or `kernel_python`.
+Avro records: `_records.pyx` or `records_python`. Keys: `_hashes.pyx` or `hashes_python`.
 
 The compiled modules are an option of the build: pip makes them where it finds a C compiler, and a wheel contains them.
-`COMPILED` and `STATE` say which this process uses. `RecordKeys` is there only where they are compiled.
-`GNOMON_KERNEL=python` chooses Python, for tests.
-docs/internals/kernel.md has the trial that led to Cython."""
+`COMPILED` and `STATE` say which this process uses. `RecordKeys` exists only if they are compiled.
+`GNOMON_KERNEL=python` chooses Python, for tests. docs/internals/kernel.md has the trial that led to Cython."""
 
 import importlib
 import os
@@ -59,7 +58,7 @@ TWINS = {
 
 
 def _compiled() -> list[ModuleType]:
-    """The compiled modules; none unless all are there, and of this version of Gnomon."""
+    """The compiled modules; empty unless all of them exist and have the version of this code."""
     load = _from_archive if isinstance(globals().get("__loader__"), zipimporter) else importlib.import_module
     try:
         found = {name: load(name) for name in TWINS}
@@ -70,8 +69,8 @@ def _compiled() -> list[ModuleType]:
 
 
 def _from_archive(name: str) -> ModuleType:
-    """A compiled module of a zip archive, which executors get from `gnomon.ship`. Python imports none from there: the
-    system loads it from a temporary file, and keeps it when the file is gone."""
+    """A compiled module of a zip archive, which executors get from `gnomon.ship`. Python cannot import it from there,
+    so it is loaded from a temporary file, which is not needed afterwards."""
     package, _, stem = name.rpartition(".")
     for suffix in EXTENSION_SUFFIXES:
         entry = files(package) / f"{stem}{suffix}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 
-VERSION = 4  # of the functions here: a compiled module of another version is not used
+VERSION = 4  # of these functions: a compiled module of another version is not used
 FRAGMENT = 1 << 16  # content bytes
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 BROKEN_RUN = "a run with a length or a value that {} bits do not give, or a truncated run"
@@ -95,8 +95,9 @@ def byte_array_span(data: bytes | memoryview, at: int, wanted: int, count: int, 
 
 
 def _element(data: bytes | memoryview, at: int, content: bytearray, size: int | None = None) -> tuple[int, int] | None:
-    """Append what the element at `at` stands for. Return the position after it, and the first content byte that it
-    needs; None where it is damaged. A literal may reach beyond the data if it is not needed to get `size` bytes."""
+    """Append the content of the element at `at`. Return the position after the element, and the first content byte that
+    it copies from; None where it is damaged. A literal may reach beyond the data if it is not needed to get `size`
+    bytes."""
     tag, done = data[at], len(content)
     at += 1
     if tag & 3 == 0:

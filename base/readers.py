@@ -9,8 +9,8 @@ class RangeReader(Protocol):
     """An open file. The caller that opened it closes it.
 
     To index or fetch from a place that Gnomon has no storage for, write a class with these five members and give it to
-    `sources.open_source` or `btree.BTreeReader`. Where threads share the objects that these return, they share the
-    reader, too."""
+    `sources.open_source` or `btree.BTreeReader`. If threads share the objects that these functions return, they share
+    the reader, too."""
 
     @property
     def name(self) -> str:

@@ -27,9 +27,9 @@ Located = tuple[list[int], list[list[Any]], list[int | None]]
 
 
 class Output(NamedTuple):
-    """The arrays that receive a field, with an item for each record: its values, or for BYTES where each begins; for
-    BYTES their lengths; where it may be null, whether it is not (given as ones). The link of a record that has none is
-    left as it is."""
+    """The arrays that receive a field, with an item for each record. `values` receives the values, or for BYTES their
+    positions; `lengths`, for BYTES only, their lengths. `valid`, for a nullable field only, comes filled with ones and
+    receives 0 for a null. For a record without a link, `values` is not changed."""
 
     values: npt.NDArray[Any]
     lengths: Ints | None = None
@@ -127,7 +127,7 @@ def _function(plan: bytes, columns: int) -> Callable[[bytes, int, int, bool], Lo
         "float32": struct.Struct("<f").unpack_from,
         "float64": struct.Struct("<d").unpack_from,
     }
-    exec(FUNCTION.format(columns=columns, adds=adds, record=indent(record, INDENT)), names)  # our own words only
+    exec(FUNCTION.format(columns=columns, adds=adds, record=indent(record, INDENT)), names)  # has no text of a file
     return cast(Callable[[bytes, int, int, bool], Located], names["locate"])
 
 

@@ -1,8 +1,9 @@
-"""The HTTP service: an index behind routes. It imports `shadow` alone of the other packages, and no pyspark.
+"""The HTTP service, which answers keys from indexes. Of Gnomon's other packages it imports only `shadow` and `base`,
+and it loads no pyspark.
 
-- `application`  `create_app(settings)`: everything put together
-- `errors`     the one table from error to status, and the one shape of a failure
-- `costs`      what the running request has cost so far
+- `application`  `create_app(settings)`: builds the ASGI application
+- `errors`     the status of each error, and the form of the answer to a failed request
+- `costs`      the cost of the running request so far
 - `memory`     the memory that requests share
 - `tracing`    ids of spans for the log, and spans without keys
 - `redaction`  error texts without the server's folders and hidden columns
@@ -27,7 +28,8 @@ __all__ = ["app"]
 
 
 def _made(name: str) -> Any:
-    """The ASGI application, with the settings of the environment. The errors of `application.app_of_environment`."""
+    """The ASGI application, with the settings of the environment. Raises what `application.app_of_environment`
+    raises."""
     if name != "app":
         raise AttributeError(f"module 'gnomon.service' has no attribute {name!r}")
     found = importlib.import_module("gnomon.service.application").app_of_environment()

@@ -1,4 +1,4 @@
-"""The application: indexes opened, routes, layers and failures wired."""
+"""The application: opens the indexes, and adds routes, layers and error handlers."""
 
 import atexit
 import logging
@@ -44,12 +44,12 @@ logger = logging.getLogger("gnomon.service")
 def create_app(
     settings: Settings, patient: bool = False, *, slot: Slot | None = None, lines: Lines | None = None
 ) -> FastAPI:
-    """The service of the indexes of the settings, opened here: the errors of `gnomon.service.indexes.Indexes` are
-    raised.
+    """The application that serves the indexes of the settings. It opens them, and raises what
+    `gnomon.service.indexes.Indexes` raises.
 
-    `slot` is the place of this process among several workers; `lines` takes the access log, if any.
-    The layers around the routes, from the outside: all requests pass them, failed ones, too."""
-    guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # before what takes longer: the indexes
+    `slot` is the place of this process among several workers; `lines` takes the access log, if any. All requests, also
+    failed ones, pass the layers around the routes; the layer that is added last is the outermost."""
+    guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # opening the indexes takes longer
     service = Service(settings, Indexes(settings, patient))
     guard.tokens.check_names([served.place.name for served in service.indexes])
     app = _App(
@@ -58,7 +58,7 @@ def create_app(
         version=version("gnomon-index"),
         lifespan=_lifespan,
         redirect_slashes=False,  # /rows/ asks for the empty key
-        docs_url=None,  # FastAPI's own page loads its parts from elsewhere: `pages` has one
+        docs_url=None,  # FastAPI's own page loads files from other sites; `pages` has another page
         redoc_url=None,
     )
     metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0, guard.tokens)
@@ -84,8 +84,8 @@ def create_app(
 
 
 class _App(FastAPI):
-    """Without the setting `log_keys`, no span of a request has a key: also no span of a host, which is the current one
-    until FastAPI starts its own."""
+    """The FastAPI app. Without the setting `log_keys`, it removes keys from the spans of a request, also from the span
+    of a host application, which is current until FastAPI starts its own."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self.state.service.settings.log_keys:
@@ -112,7 +112,7 @@ def app_of_environment() -> FastAPI:
 
 
 def _nothing() -> None:
-    """At the end of an app whose caller closes the log."""
+    """Do nothing at the end of an app whose caller closes the log."""
 
 
 class _Failures:
@@ -148,7 +148,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
-    """A path without a route, or a method it does not answer."""
+    """The answer for a path without a route, or for a method that the route does not answer."""
     assert isinstance(error, HTTPException)
     headers, detail = error.headers, error.detail
     if error.status_code == 404 and route_path(request.scope) == "":
@@ -163,8 +163,8 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 
 class Following:
-    """The threads that look for newer snapshots, at the sources and at the tokens file, and that tell other workers
-    what is counted."""
+    """The background threads. They look for newer snapshots, list the sources, read the tokens file, and publish the
+    metrics to other workers."""
 
     def __init__(self, service: Service, metrics: Metrics, tokens: Tokens) -> None:
         self._service, self._metrics, self._tokens = service, metrics, tokens
@@ -181,7 +181,7 @@ class Following:
             served.follow()
 
     def stop(self) -> None:
-        """Let them end."""
+        """Tell the threads to end."""
         for served in self._service.indexes:
             served.stop()
         self._tokens.close()

@@ -1,4 +1,5 @@
-"""What the running request has cost so far: noted where the work is done, read by metrics and the access log."""
+"""The cost of the running request so far. The code that does the work records it; metrics and the access log read
+it."""
 
 import time
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from gnomon.shadow.fetch import TimedStep
 
 @dataclass
 class Cost:
-    """Of one request, with its ids for the log. `keys` and `stats` are there once its look-up has ended; a `count` is
-    of rows. `table_version` is the version of a lake table that the answer is of. `steps`, if given, gets the steps of
-    each look-up."""
+    """The cost of one request, with its ids for the log. `keys` and `stats` are set when its look-up has ended; `count`
+    is a number of rows. `table_version` is the version of the lake table in the answer. `steps`, if not None, receives
+    the steps of each look-up."""
 
     request_id: str = ""
     trace: TraceIds | None = None
@@ -32,19 +33,20 @@ _running: ContextVar[Cost | None] = ContextVar("cost", default=None)
 
 
 def begin(request_id: str, trace: TraceIds | None = None, timed: bool = False) -> Cost:
-    """The cost of the request that runs in this context from here on; with its steps if they are `timed`."""
+    """Begin the cost of a request that runs in this context, and return it. With `timed` it records steps, too."""
     cost = Cost(request_id, trace, steps=[] if timed else None)
     _running.set(cost)
     return cost
 
 
 def running() -> Cost | None:
-    """The cost of the request that runs here, in a task or in a thread that took its context over."""
+    """The cost of the request that runs in this context: in its task, or in a thread with a copy of the context. None
+    without a request."""
     return _running.get()
 
 
 def new_stats() -> FetchStats:
-    """The cost of a look-up that begins; the running request gets its steps, if they are timed."""
+    """A new `FetchStats` for a look-up. The cost of the running request receives its steps, if they are timed."""
     cost = _running.get()
     if cost is None or cost.steps is None:
         return FetchStats()
@@ -55,14 +57,15 @@ def new_stats() -> FetchStats:
 
 
 def note(stats: FetchStats, keys: int, count: int | None) -> None:
-    """The look-up of that many keys, in all pieces so far, ended; it found `count` rows, which None leaves open."""
+    """Record that the look-up of `keys` keys, in all pieces so far, ended and found `count` rows (None: not
+    counted)."""
     cost = _running.get()
     if cost is not None:
         cost.stats, cost.keys, cost.count = stats, keys, count
 
 
 def note_version(version: str) -> None:
-    """The answer is of this version of a lake table."""
+    """Record the version of the lake table in the answer."""
     cost = _running.get()
     if cost is not None:
         cost.table_version = version
@@ -70,7 +73,7 @@ def note_version(version: str) -> None:
 
 @contextmanager
 def encoding() -> Iterator[None]:
-    """The answer, or a piece of it, is written inside."""
+    """Record the time of the block, which encodes an answer or a piece of it."""
     begin_ns = time.perf_counter_ns()
     yield
     end_ns = time.perf_counter_ns()

@@ -79,19 +79,19 @@ class Unauthorized(GnomonError):
 
 
 class Forbidden(GnomonError):
-    """The token may not ask this."""
+    """The token does not allow this index."""
 
     reason = "index_not_allowed"
 
 
 class TokensUnread(GnomonError):
-    """Who may ask is not known: the tokens could not be read since this process began."""
+    """The token cannot be checked: the tokens file could not be read since this process began."""
 
     reason = "tokens_unread"
 
 
 class TooManyRequests(GnomonError):
-    """A client asks more often than it may. `headers` say when to come again."""
+    """A client sends more requests than its rate allows. `headers` say when to try again."""
 
     reason = "rate"
 
@@ -101,7 +101,7 @@ class TooManyRequests(GnomonError):
 
 
 class NotAcceptable(GnomonError):
-    """No media type that the caller takes is given here."""
+    """The service has no media type that the caller accepts."""
 
 
 class AnswerTooLarge(GnomonError):
@@ -117,13 +117,13 @@ class RequestTooSlow(GnomonError):
 
 
 class TargetTooLong(GnomonError):
-    """The path and query are longer than is taken."""
+    """The path and query are longer than the limit."""
 
     reason = "target_too_long"
 
 
 class HeadTooLarge(GnomonError):
-    """The header fields are more than is taken."""
+    """The header fields exceed a limit."""
 
     reason = "head_too_large"
 
@@ -147,19 +147,19 @@ class NotReady(GnomonError):
 
 
 class Overloaded(GnomonError):
-    """More requests wait than the service lets wait."""
+    """The service is at a limit: waiting requests, stuck threads, memory for bodies, or connections."""
 
     reason = "overloaded"
 
 
 class TookTooLong(GnomonError):
-    """A request was not answered in its time."""
+    """A request was not answered within the time limit."""
 
     reason = "timeout"
 
 
 class CannotListen(ShadowError):
-    """The address of the service cannot be had."""
+    """The service cannot listen on its address."""
 
 
 class WorkerFailed(ShadowError):
@@ -207,10 +207,10 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     MemoryError: (503, "Out of memory"),
     Exception: (500, "Internal error"),
 }
-# Failures of routing, before any code of ours.
+# Failures of routing, before any handler runs.
 ROUTING = {404: "No such route", 405: "Method not allowed"}
 
-# Their texts are the service's own, and name no folder.
+# Errors whose texts the service writes itself, without the names of folders.
 OURS = (
     BadRequest,
     TooLarge,
@@ -234,15 +234,15 @@ OURS = (
 
 
 def status_and_title(error: BaseException) -> tuple[int, str]:
-    """What the table says of an error."""
+    """The status and title of an error, by the table."""
     if isinstance(error, HTTPException):
         return error.status_code, ROUTING.get(error.status_code, "Bad request")
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
 def problem(error: BaseException, instance: str, roots: Callable[[], Roots]) -> dict[str, Any]:
-    """The problem of an error; `instance` is the request's target. `roots` returns what no answer may name; most errors
-    name nothing of that kind, and do not ask."""
+    """The problem of an error; `instance` is the request's target. `roots` returns the names that no answer may
+    contain. It is not called for errors that contain none of them."""
     status, title = status_and_title(error)
     body = {
         "type": TYPE_PREFIX + title.lower().replace(" ", "-"),
@@ -297,7 +297,7 @@ def problem_response(request: Request, error: Exception, roots: Callable[[], Roo
 
 
 def _reason(request: Request, error: Exception) -> str | None:
-    """Why the service refuses to work on a request, in a word; None where it did, or the caller asked for nothing."""
+    """The reason, in one word, why the service refused to work on a request; None for all other failures."""
     if isinstance(error, OutOfTime):
         return TookTooLong.reason
     unreadable = "malformed" if request.scope.get("state", {}).get("refused") is error else None

@@ -1,5 +1,5 @@
-"""How many bytes the requests of a worker hold together: bodies, rows that are read, answers that are made or not yet
-sent. Bytes are taken before the work begins and given back when it ends or when the last byte is sent."""
+"""Limits the memory that the requests of a worker hold together: bodies, rows, and answers until they are sent. A
+request takes bytes before its work begins, and gives them back when the work ends or the last byte is sent."""
 
 import threading
 from collections import Counter
@@ -10,7 +10,7 @@ CLIENT_SHARE = 2  # one client holds at most one part in two
 
 
 class NeedsMemory(Exception):
-    """A work needs more bytes than are free: it is done again once it has `size` bytes."""
+    """The work needs more bytes than are free. It is repeated when it has `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -20,8 +20,8 @@ class NeedsMemory(Exception):
 class Memory:
     """A number of bytes that requests share. Safe to share between threads.
 
-    Half of them is the most that one client gets, so that no client takes all. A request that asks for more than that
-    gets that half: it runs alone with the other requests of its client, and its answer has bounds of its own."""
+    One client gets at most half of them. A request that asks for more gets that half, once no other request of its
+    client holds memory. The limits of an answer bound what such a request really takes."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -36,7 +36,8 @@ class Memory:
         return hold if hold.grow_to(size) else None
 
     def _change(self, client: str, before: int, size: int) -> int | None:
-        """The bytes that a hold of `before` has when it asks for `size`; None where they are not free."""
+        """Change a hold from `before` to `size` bytes, at most the share of one client. Returns its new size; None
+        where the bytes are not free."""
         size = min(size, self._share)
         with self._lock:
             more = size - before
@@ -75,7 +76,7 @@ class Hold:
             self.size = self._memory._change(self._client, self.size, size) or 0
 
     def moved(self) -> "Hold":
-        """A hold that has the bytes from here on; this one has none."""
+        """Move the bytes to a new hold, and return it. This hold has none afterwards."""
         other = Hold(self._memory, self._client)
         other.size, self.size = self.size, 0
         return other

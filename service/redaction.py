@@ -1,8 +1,8 @@
 """Error texts without the server's folders, buckets and addresses: a caller learns which file, never where the server
 keeps it.
 
-Every pattern here takes time linear in the text, which may hold whatever a damaged file holds. Texts that a caller sent
-are never redacted: what is cut of them would tell which folders the server has."""
+Every pattern takes linear time, since a text may quote any bytes of a damaged file. Texts that a caller sent are never
+redacted: the missing parts would reveal which folders the server has."""
 
 import re
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from gnomon.base.errors import GnomonError, composed
 
 MOST_CHARACTERS = 2000  # of a redacted text
-MOST_READ = 64 * 1024  # of a text before
+MOST_READ = 64 * 1024  # of a text before it is redacted
 ADDRESS, COLUMN = "(address)", "(a column)"
 
 # The folders of an absolute path; what follows the last slash stays. A path inside a word is left alone.
 _FOLDERS = re.compile(r"(?:\bfile:/{1,3}|(?<![\w:/.%=&?-])/)(?:[^\s/'\"`,;:]+/)+")
-# Where a store was asked, as its client says it: host or bucket, and the path there.
+# The addresses in errors of a store's client: host or bucket, and the path there.
 _ADDRESSES = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s'\"`,;)\]]*")
 _OF_THE_WEB = ("http://", "https://")
 
 
 @dataclass(frozen=True)
 class Roots:
-    """What no answer may name: folders, each with what to call it instead; the partition columns that are not shown,
-    with the folders of their values; the key columns that are not shown."""
+    """The names that no answer may contain: folders, each with the name to show in its place; hidden partition columns,
+    whose folders are removed, too; all other hidden columns."""
 
     folders: tuple[tuple[str, str], ...] = ()
     partitions: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def redact(error: BaseException, roots: Roots) -> str:
 
 
 def _below_root(path: str, roots: Roots) -> str:
-    """A path below a root by its name there, any other absolute path or address by its last name."""
+    """The part of a path below a root; of any other absolute path or address, the last name."""
     for root, name in _longest_first(roots):
         if path.rstrip("/") == root:
             return name
@@ -83,13 +83,13 @@ def _longest_first(roots: Roots) -> list[tuple[str, str]]:
 
 
 def _without_root(text: str, root: str, name: str) -> str:
-    """The text, a root cut off the paths below it. Folders below it that are called like it stay."""
+    """The text with the root removed from all paths below it. A folder below the root with the same name stays."""
     found = rf"(?<![\w.%-]){re.escape(root)}"
     return re.sub(rf"{found}(?![\w-]|\.\w)", name, re.sub(rf"{found}/", "", text))
 
 
 def _last_of_address(found: re.Match[str]) -> str:
-    """The file that a URL of a store names; nothing of an address of the web."""
+    """The file name in the URL of a store; ADDRESS for a URL of the web."""
     url = found[0].rstrip(":.")
     path = url.partition("://")[2].partition("/")[2]
     last = "" if url.lower().startswith(_OF_THE_WEB) else path.rpartition("/")[2]

@@ -1,22 +1,26 @@
-"""The index table: its files, what they cover, and how a key is answered. No Spark, no web.
+"""The index table: its files, what they cover, and how a key is answered. This package imports no Spark and no web
+framework.
 
 - `opening`           opens an index
-- `index`             an open index: what a program holds to answer keys
-- `at_hand`           what an open index knows of a key without a wait
-- `current_snapshot`  the snapshot that an open index answers from, and retries on a newer one
-- `errors`            what can go wrong
+- `index`             an open index, which answers keys
+- `at_hand`           what an open index knows of a key from memory alone
+- `current_snapshot`  the snapshot from which an open index answers, and the retry on a newer one
+- `newest_version`    answers as of a newer version of a lake table than the index covers
+- `rows_of_files`     rows at pointers, from covered files or from files with whole names
+- `errors`            the errors of an index
 - `storage`           the only place that opens files
+- `tables`            the files of a source: folders, catalog tables, Delta and Iceberg tables
 - `metadata`          spec, snapshots, segments, and the files of the source
-- `values`            values and keys as Python, JSON and text show them
+- `values`            values and keys in Python, JSON and text
 - `lookup`            keys to pointers
 - `fetch`             pointers to rows
 - `commit`            commits of builds, appends and other changes
 - `maintenance`       compact, rebucket, vacuum
-- `verify`            whether an index is what it says
+- `verify`            checks that an index is undamaged and that its pointers are right
 - `old_names`         names of an earlier version, accepted with a warning
 
-Each sub-package imports only those above it in this list. docs/internals/index-format.md shows the files and says what
-is promised of them."""
+Each sub-package imports only sub-packages above it in this list. docs/internals/index-format.md describes the files and
+what is guaranteed about them."""
 
 from gnomon.shadow.errors import (
     BTreeError,

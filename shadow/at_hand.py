@@ -1,5 +1,5 @@
-"""What an open index knows of a key from memory alone. Nothing here waits: no file is opened, and the caches are asked
-for what they have. What is not told here, a look-up in a thread tells."""
+"""What an open index knows of a key from memory alone. Nothing here waits: no file is opened, and only cached values
+are used. If memory does not suffice, the caller makes a look-up in a thread."""
 
 import time
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from gnomon.shadow.current_snapshot import State
 from gnomon.shadow.fetch import FetchStats
 from gnomon.shadow.lookup import Lookup, ParsedKey
 
-MOST_FILTERS = 64  # of a key: more take long to ask
+MOST_FILTERS = 64  # filters of a key: more take long to check
 
 
 class AtHand:
@@ -21,12 +21,12 @@ class AtHand:
 
     @property
     def is_ready(self) -> bool:
-        """Whether look-ups have made the tables of this snapshot: they may be large."""
+        """Whether look-ups have computed the cached tables of the view, which may be large."""
         return {"partition_values", "_values_of", "index_files"} <= self._state.view.__dict__.keys()
 
     def are_unchanged(self, opened: Mapping[str, int]) -> bool:
         """Whether source files are certain to be unchanged, as in `Index.is_unchanged`. False also where memory does
-        not tell."""
+        not suffice."""
         fetcher, view = self._state.fetcher, self._state.view
         if fetcher is None:
             return not opened
@@ -38,8 +38,8 @@ class AtHand:
         )
 
     def denies(self, key: ParsedKey, stats: FetchStats) -> bool:
-        """Whether the Bloom filters in memory deny the key in all index files that may hold it: then no covered row has
-        it. `stats` get the cost of a key that they deny."""
+        """Whether the Bloom filters in memory exclude the key from all index files that may hold it: then no covered
+        row has it. `stats` receive the cost if they do."""
         start = time.perf_counter_ns()
         view, filters = self._state.view, self._lookup.filters
         spec = view.spec

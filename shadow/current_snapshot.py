@@ -52,7 +52,7 @@ DEFAULT_SETTINGS = ReadSettings()
 
 @dataclass(frozen=True)
 class State:
-    """A view, and the reader of its source where it has one; swapped as one."""
+    """A view, and the reader of its source if it has one. Both are replaced together."""
 
     location: str  # of the index
     view: View
@@ -88,7 +88,7 @@ class State:
         return next(iter(source.storage.list()), None) is None
 
     def is_as_indexed(self, location: str) -> bool:
-        """Whether the source file at this whole path is there now and the one that was indexed."""
+        """Whether the source file at this whole path exists and is the one that was indexed."""
         if self.source is None or self.fetcher is None:
             return False
         root = self.source.storage.root.rstrip("/")
@@ -165,7 +165,7 @@ class CurrentSnapshot:
         return State(self._storage.root, view, source, fetcher, digest_checks)
 
     def save_maps(self, seldom: bool = False) -> None:
-        """As `Index.save_maps`."""
+        """See `Index.save_maps`."""
         if self._maps is not None:
             self._maps.save(seldom)
 

@@ -93,7 +93,7 @@ class IndexBehind(ShadowError):
 
 
 class SnapshotNotFound(ShadowError):
-    """The snapshot of a given number does not exist, or no longer."""
+    """No snapshot with this number exists, or a vacuum has removed it."""
 
 
 class NewerFormat(ShadowError):
@@ -113,17 +113,17 @@ class BuildFailed(ShadowError):
 
 
 class ConcurrentCommit(ShadowError):
-    """Our changes conflict with another commit; nothing of ours is visible."""
+    """The changes conflict with a commit of another program; none of them is visible."""
 
 
 class FilesGone(ConcurrentCommit):
-    """A vacuum removed files that the commit names, or may be about to, since the program slept for a day. Nothing of
-    its work may be committed; it has to run again."""
+    """A vacuum removed files that the commit names, or may be about to remove them, since the program slept for a day.
+    The program must not commit its work, and has to run again."""
 
 
 class CommitLost(ConcurrentCommit):
-    """Our snapshot was put and does not count. A vacuum may have seen it, and removed its files as superseded, so that
-    they may not be committed again."""
+    """The program's snapshot was written but is not valid. A vacuum may have seen it and removed its files as
+    superseded, so they must not be committed again."""
 
 
 class TableChanged(ConcurrentCommit):
@@ -153,7 +153,8 @@ class UnsafeStore(StorageError):
 
 
 class FileChanged(StorageError):
-    """A file is not the one on record: `how` names the difference, `size` is its current size in bytes, where known."""
+    """A file differs from the recorded one. `how` names the difference; `size` is the current size in bytes, if
+    known."""
 
     def __init__(self, path: str, how: str, size: int | None = None) -> None:
         super().__init__(f"the file changed ({how})", path)

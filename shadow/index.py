@@ -103,14 +103,14 @@ class Index:
 
     @property
     def folders_elsewhere(self) -> list[str]:
-        """The folders of a table that do not lie below its root."""
+        """The folders that have files of the source and are not below its root."""
         source = self._current.state.source
         declared = source.source.folders_elsewhere if source is not None else ()
         return sorted({*declared, *(split(path)[0] for path in self.view.covered if is_absolute(path))})
 
     @property
     def at_hand(self) -> AtHand:
-        """What is known from memory alone."""
+        """What memory alone knows of keys at the current snapshot."""
         return AtHand(self._lookup, self._current.state)
 
     def refresh(self) -> bool:
@@ -128,8 +128,8 @@ class Index:
         return fixed
 
     def at_newest_version(self) -> Self:
-        """This index as of the newest version of its lake table, pinned there: `gnomon.shadow.newest_version`. This
-        index where the snapshot covers that version, or where it was not opened for this."""
+        """This index pinned to the newest version of its lake table (`gnomon.shadow.newest_version`). If the snapshot
+        covers that version, or the index was opened without `newest`, it is pinned to its current snapshot."""
         if self._newest is None:
             return self.here()
         fixed = copy.copy(self)
@@ -146,8 +146,8 @@ class Index:
         return self._current.state.is_as_indexed(where)
 
     def is_unchanged(self, opened: Mapping[str, int]) -> bool:
-        """Whether source files, by their name in pointers with the ctime that they had (`FetchReads.opened`), are there
-        and unchanged: whether rows read from them then would be read now. StorageError where the store fails."""
+        """Whether source files, by their name in pointers with the ctime that they had (`FetchReads.opened`), exist and
+        are unchanged, so that a read would give the same rows again. StorageError where the store fails."""
         state = self._current.state
         files, fetcher = state.view.covered, state.fetcher
         if fetcher is None:
@@ -260,15 +260,15 @@ class Index:
         most_rows: int | None = None,
         most_bytes: int | None = None,
     ) -> list[Answer | Exception]:
-        """As `answer_many`, but with the error in place of the answer of a key that fails: one of its files is damaged,
-        changed or gone (`gnomon.shadow.errors.OF_ONE_FILE`), or its rows exceed the limits. A key that is too large
-        alone takes no space from the keys after it. All answers are from one snapshot; an error of all keys is
-        raised."""
+        """Like `answer_many`, but a key that fails has its error in place of an answer. It fails if one of its files is
+        damaged, changed or gone (`gnomon.shadow.errors.OF_ONE_FILE`), or if its rows exceed the limits. A key that is
+        too large alone takes no space from the keys after it. All answers are from one snapshot; an error of all keys
+        is raised."""
         bounds = Bounds(most_rows, most_bytes)
         return self.answer(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
 
     def answer(self, query: Query) -> list[Answer | Exception]:
-        """The answer of each key of a query: as `answer_each` with the query's `each`, else as `answer_many`."""
+        """The answer of each key of a query: like `answer_each` if the query has `each`, else like `answer_many`."""
         return self._answer(
             query, lambda state, found: answers(found, state.fetcher, found.view.checked_columns(query.columns), query)
         )
@@ -288,7 +288,7 @@ class Index:
         return self.table(Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes)))
 
     def table(self, query: Query) -> pa.Table:
-        """The answer to a query as `table_many` gives it."""
+        """The answer to a query in the form of `table_many`."""
 
         def tabled(state: State, found: Found) -> pa.Table:
             names = found.view.checked_columns(query.columns)
@@ -303,7 +303,7 @@ class Index:
     # -- one query -----------------------------------------------------------------------------------------------------
 
     def _answer(self, query: Query, use: Callable[[State, Found], Result]) -> Result:
-        """Look the keys of a query up, with source files opened ahead, and make an answer of their hits."""
+        """Look up the keys of a query, open source files ahead, and make an answer from the hits."""
         ahead = Ahead(query.stats)
 
         def read(state: State) -> tuple[Found, Result]:
@@ -379,7 +379,7 @@ def _lacks_a_file(found: Found) -> bool:
 
 
 def _raised(answer: Answer | Exception) -> Answer:
-    """The answer of one key of a query without `each`. Errors were raised before; a remaining one is raised here."""
+    """The answer of a key in a query without `each`. Raises the error if it is one."""
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -33,7 +33,7 @@ from gnomon.sources.types import parse_ddl
 
 NEWEST = "newest-"  # the beginning of the ids of segments in memory
 KEPT = 2  # versions whose index files stay in memory
-FETCHER_BYTES = 16 << 20  # of the metadata of files that are indexed in memory
+FETCHER_BYTES = 16 << 20  # for metadata of files that are indexed in memory
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class LayeredStorage:
         return self._below.read(path) if data is None else data
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Put a file into memory: nothing else is written by look-ups."""
+        """Put a file into memory. Look-ups never write to the storage of the index."""
         self.files[path] = b"".join(chunks)
 
 
 class _MemoryFile(MemoryFile):
-    """A file in memory, as storages open it."""
+    """A file in memory, with the interface of an open file of a storage."""
 
     mtime_ns, etag, ctime_ns = ANY_TIME, "", 0
 
@@ -105,8 +105,8 @@ class NewestVersion:
         self._made: dict[tuple[str, TableVersion], View] = {}
 
     def view(self, base: View) -> View:
-        """The view of the newest version; `base` itself where it covers that. IndexBehind where the index is too far
-        behind, or does not fit the table any more; SourceNotFound and StorageError as in `LakeSource.content`."""
+        """The view of the newest version; `base` itself if it covers that version. IndexBehind where the index is too
+        far behind, or does not fit the table any more; SourceNotFound and StorageError as in `LakeSource.content`."""
         known = base.snapshot.table
         if known is None:
             return base
@@ -122,7 +122,7 @@ class NewestVersion:
             if key not in self._made:
                 try:
                     self._made[key] = self._view(base, self._newest)
-                except UsageError as error:  # what a build would refuse, too
+                except UsageError as error:  # a build would refuse this table, too
                     raise IndexBehind(str(error), action=Action.BUILD_AGAIN) from None
                 self._forget()
             return self._made[key]
@@ -141,7 +141,7 @@ class NewestVersion:
         self._storage.files = {path: data for path, data in self._storage.files.items() if path in needed}
 
     def _view(self, base: View, newest: TableVersion) -> View:
-        table = LakeSource(base.spec.table, newest._replace(version=""))  # with the columns of now
+        table = LakeSource(base.spec.table, newest._replace(version=""))  # with the table's current columns
         content = table.content
         spec = _spec_at(base.spec, base.snapshot.table, content)
         root = SourceRoot(source_storage(content.root), table)
@@ -183,7 +183,7 @@ class NewestVersion:
 
 
 def read_through(view: View) -> Segment | None:
-    """The segment in memory of a view of a newer version; None where there is none."""
+    """The segment in memory that a view of a newer version has; None if it has none."""
     return next((segment for segment in view.segments if segment.id.startswith(NEWEST)), None)
 
 
@@ -197,7 +197,8 @@ def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo) -> SourceFileEntry
 
 
 def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) -> IndexSpec:
-    """The spec with the columns of a version. IndexBehind where the entries of the index are not of this table."""
+    """The spec with the columns of a version. IndexBehind where the entries of the index do not fit the table any
+    more."""
     columns = parse_ddl(content.columns)
     lost = [column.name for column in (*spec.stored_keys, *spec.include) if column.name not in columns.names]
     before = parse_ddl(spec.schema)

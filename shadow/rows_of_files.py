@@ -1,4 +1,4 @@
-"""Rows of source files by their pointers: of the files that an index covers, or of any files, by their whole names."""
+"""Rows at pointers, from the files that an index covers or from any files with whole names."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ from gnomon.shadow.storage import FileInfo, OpenFile, below, is_absolute, join, 
 from gnomon.sources import Numbers, Options, SourceFile, open_source, row_table
 
 FILE_URL = "file:"
-BY_ROW_GROUP = "parquet"  # the format whose pointers of Dione's differ from ours
+BY_ROW_GROUP = "parquet"  # the format for which Dione's pointers differ from Gnomon's
 
 
 class RowsOfFiles(Protocol):
     """Reads rows of files. `path` is the name of a file in pointers; StalePointer where there is no such file or it is
-    not the expected one. `format` is that of all files, `key_types` the Arrow types of keys that rows are compared
-    with."""
+    not the expected one. `format` is the format of all files; `key_types` are the Arrow types of the keys with which
+    rows are compared."""
 
     @property
     def format(self) -> str: ...
@@ -97,15 +97,15 @@ class IndexedFiles:
 
 
 class NamedFiles:
-    """Files of one format by their whole names. A file must not change while its rows are read: StalePointer. Files
-    that are opened keep their metadata, since the rows of a file are read one portion after the other."""
+    """Files of one format by their whole names. StalePointer where a file changes while its rows are read. The metadata
+    of the open file is kept, since its rows are read in several portions."""
 
     key_types: Mapping[str, pa.DataType] = {}
 
     def __init__(self, format: str, options: Options | None = None) -> None:
         self.format = format
         self._options = options or {}
-        self._name = ""  # of the file that was opened last
+        self._name = ""  # of the file that was opened most recently
         self._file: SourceFile
         self._info: FileInfo
 
@@ -158,7 +158,7 @@ class NamedFiles:
 
 @contextmanager
 def named_file(path: str, stats: FetchReads | None = None, known: FileInfo | None = None) -> Iterator[OpenFile]:
-    """Open a file by its whole name. StalePointer where there is none, or where it is not the `known` one."""
+    """Open a file by its whole name. StalePointer where the file does not exist, or is not the `known` one."""
     root, name = split(storage_at(path).root)
     try:
         with storage_at(root).open(name, stats, known) as reader:

@@ -4,7 +4,7 @@
 - `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
 - `errors`           the errors of data files
 - `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
-- `dione_pointers`   Dione's pointers as rows, and as pointers of ours
+- `dione_pointers`   Dione's pointers as ordinals of rows, and as Gnomon's pointers
 - `declared_schema`  a file read with the columns that a catalog's table declares
 - `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`
 - `types`            DDL, exact casts, text and JSON values

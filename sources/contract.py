@@ -94,29 +94,30 @@ class MappedFile(SourceFile, Protocol):
 
     def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         """The page maps of the whole file, to be recorded: where each page lies and which rows it holds. With `deep`
-        also where the values of the pages lie, for which all pages are read; not so where loops are not compiled."""
+        also where the values of the pages lie, for which all pages are read. `deep` has no effect if the loops
+        (`base.kernel`) are not compiled."""
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         """Read the page locations that a fetch of these rows needs and that are not known yet."""
 
     @property
     def learned(self) -> int:
-        """The number of maps that fetches made, or that `learn` got. It only grows."""
+        """The number of maps that fetches made or `learn` received. It only grows."""
 
     def export_learned(self) -> bytes:
         """All that fetches learned about where pages and their values lie, for `learn` in a later process."""
 
     def learn(self, data: bytes) -> None:
-        """Use what `export_learned` gave for the same file. DamagedMaps for bytes of another version or file. Bytes
-        that changed since may give wrong rows: the caller has to have a checksum of them."""
+        """Use bytes that `export_learned` made for the same file. DamagedMaps for bytes of another version or file.
+        Damaged bytes may cause wrong rows, so the caller has to verify a checksum first."""
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether recorded page maps equal those that the file gives now. DamagedMaps as `check_maps`."""
 
 
 class Writer(Protocol):
-    """A file that is written in memory: about 128 MB of it, or as much as the caller lets `size` grow to. No byte
-    leaves it before `finish`."""
+    """A file that is written in memory: about 128 MB, or as large as the caller lets `size` grow. No byte is available
+    before `finish`."""
 
     @property
     def size(self) -> int:

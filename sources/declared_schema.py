@@ -4,7 +4,7 @@ types of the table.
 Names match without regard to case. Columns of a lake table match by field id, or by the names on record
 (`types.field_ids`). In a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A value is
 cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the table does not
-declare are left out. A column with a default has it in all rows of a file that lacks the column.
+declare are left out. If a file lacks a column that has a default, all its rows have the default.
 """
 
 from collections.abc import Iterator, Sequence
@@ -184,7 +184,7 @@ class DeclaredUnmappedFile(DeclaredFile):
     """A `DeclaredFile` of a format without page maps, in a table whose other files have them."""
 
     def __init__(self, file: SourceFile, format: str, columns: pa.Schema, path: str) -> None:
-        if not any(field_id(field) is not None for field in file.schema):  # of another writer, whose types mean others
+        if not any(field_id(field) is not None for field in file.schema):  # by a writer whose types mean others
             raise UnsupportedFormat(f"the {format} file has no field ids, by which a table's columns are found", path)
         super().__init__(file, columns, path)
         self._schema = self._schema.with_metadata({FILE_FORMAT: format.encode()})

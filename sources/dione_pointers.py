@@ -1,4 +1,4 @@
-"""Dione's pointers as the ordinals of rows, and as pointers of ours.
+"""Converts Dione's pointers to ordinals of rows and to Gnomon's pointers, and back.
 
 Dione points to a Parquet row by the ordinal of its row group and its ordinal in the group, to an ORC row by its ordinal
 in the file, and to a row of an Avro file or SequenceFile by the position of a block or record and the number of rows to
@@ -24,9 +24,10 @@ NO_ROW = -1
 
 @dataclass(frozen=True)
 class RowTable:
-    """The rows of a source file: `places` that Dione's `data_offset` may name, ascending, each with the ordinal of its
-    first row (`firsts`) and the `data_size` of its rows (`sizes`); `rows` in all. The places of ORC are the rows
-    themselves, and are None. `is_ordinal`: pointers of ours have the row's ordinal as `data_offset`."""
+    """The rows of a source file. `places` are the valid values of Dione's `data_offset`, ascending; `firsts` has the
+    ordinal of the first row of each place, `sizes` the `data_size` of its rows. `rows` is the number of all rows. In
+    ORC the places are the rows themselves, and `places` is None. `is_ordinal`: Gnomon's pointers have the row's ordinal
+    as `data_offset`."""
 
     rows: int
     firsts: Ints
@@ -35,7 +36,7 @@ class RowTable:
     is_ordinal: bool
 
     def ordinals(self, offsets: Ints, sub_offsets: Ints) -> Ints:
-        """The ordinal of each row that a pointer of Dione's leads to, NO_ROW where it leads to none."""
+        """The ordinal of the row at each of Dione's pointers; NO_ROW where a pointer leads to no row."""
         if self.places is None:
             found = offsets + sub_offsets
             is_there = offsets >= 0
@@ -49,7 +50,7 @@ class RowTable:
         return np.where(is_there & (sub_offsets >= 0) & (found < self.rows), found, NO_ROW)
 
     def of_dione(self, offsets: Ints, sub_offsets: Ints) -> tuple[Ints, Ints]:
-        """Dione's `data_offset` and `data_sub_offset` of pointers of ours."""
+        """Dione's `data_offset` and `data_sub_offset` for Gnomon's pointers."""
         if not self.is_ordinal or self.places is None:
             return offsets, sub_offsets
         place = np.searchsorted(self.firsts, offsets, side="right") - 1
@@ -84,14 +85,15 @@ def row_table(source: SourceFile, reader: RangeReader) -> RowTable:
 
 
 def _of_units(places: Ints, counts: Ints, sizes: Ints) -> RowTable:
-    is_filled = counts > 0  # of an empty block and the next one, `pointers` must find the next one
+    is_filled = counts > 0  # if a block is empty, `pointers` must find the next block
     places, counts, sizes = places[is_filled], counts[is_filled], sizes[is_filled]
     ends = np.cumsum(counts)
     return RowTable(int(counts.sum()), ends - counts, sizes, places, False)
 
 
 def _units(source: SequenceFile, reader: RangeReader) -> tuple[Ints, Ints, Ints]:
-    """The places that the pointers of a scan name, with the number of rows of each, and the size of its rows."""
+    """The places in the pointers of a scan, with the number of rows at each place, and the `data_size` of these
+    rows."""
     batches = [batch.columns[-3:] for batch in source.scan(reader, [])]
     if not batches:
         none = np.empty(0, np.int64)

@@ -64,7 +64,7 @@ class Format:
       of several files together. The option `schema` holds the result.
     - `page_maps`: how page maps are opened and checked, for formats with pages.
     - `by_ordinal`: the offset of a pointer counts rows of the file, not bytes.
-    - `of_table`: the options with which a file without column names is read as the columns that a table declares.
+    - `of_table`: the options to read a file without column names with the columns that a table declares.
     - `added`: columns of the files that no table declares.
     - `style`: how new files are written: like the given file of the source, or in the format's default way for None."""
 
@@ -163,7 +163,7 @@ def open_mapped(
 
 
 def detect_table_format(reader: RangeReader) -> str:
-    """The format of a data file of a lake table, by its first bytes: Parquet, where they are of no other."""
+    """The format of a data file of a lake table, by its first bytes; Parquet if they belong to no other format."""
     head = reader.read_range(0, min(reader.size, max(len(FORMATS[name].magic) for name in TABLE_FORMATS)))
     return next((name for name in TABLE_FORMATS if head.startswith(FORMATS[name].magic)), "parquet")
 

@@ -1,5 +1,5 @@
-"""New files like the existing ones of a source: `style_of` takes schema, codec and dialect from one file, `open_writer`
-writes a file, `check_written` reads it back and compares every row.
+"""New files like the existing ones of a source: `style_of` copies schema, codec and dialect from one file,
+`open_writer` writes a file, `check_written` reads it back and compares every row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

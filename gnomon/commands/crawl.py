@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 FIRST_DAY = date(2026, 1, 1)
-SMALL_SHARE = 0.2  # of the pages lie in the days after the first, which is one large file
+SMALL_SHARE = 0.2  # share of the pages in the days after the first; the first day is one large file
 FILES_PER_SMALL_DAY = 2
 BATCH_ROWS = 1_000  # about 5 MB of HTML
 BODY_TOKENS = (40, 1_065)  # a page, evenly spread
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
     ]
 )
 SPARK_SCHEMA = "url string, merchant_id long, crawl_ts timestamp, status int, html string, dt string"
-PageNumbers = Callable[[np.ndarray], np.ndarray]  # of rows, by their place in the data set
+PageNumbers = Callable[[np.ndarray], np.ndarray]  # gives the page numbers of rows, from their places in the data set
 
 
 class File(NamedTuple):

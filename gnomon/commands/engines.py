@@ -13,7 +13,7 @@ from gnomon.jobs.build import Engine
 from gnomon.jobs.local import LocalEngine, has_spark
 from gnomon.shadow import UsageError
 
-MOST_ROWS = 50_000_000  # that a command without Spark indexes unless it is asked to
+MOST_ROWS = 50_000_000  # most rows that a command with --engine auto indexes in this process
 
 
 class EngineName(StrEnum):

@@ -1,4 +1,4 @@
-"""gnomon export-dione: an index as an index of Dione's."""
+"""gnomon export-dione: writes an index in Dione's format."""
 
 import importlib
 from dataclasses import asdict

@@ -46,7 +46,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _of_task(error: BaseException) -> BaseException:
-    """The error of ours that ended a Spark task, if Spark's error holds one; else the error."""
+    """The Gnomon error that ended a Spark task, if Spark's error contains one; else the error itself."""
     if not type(error).__module__.startswith(OF_SPARK):
         return error
     task_errors = importlib.import_module("gnomon.indexer.spark.task_errors")  # needs Spark, which is installed

@@ -1,4 +1,4 @@
-"""gnomon import-dione: an index of Dione's to an index."""
+"""gnomon import-dione: makes an index from Dione's index."""
 
 from typing import Annotated
 

@@ -63,5 +63,5 @@ def read_keys(spark: SparkSession, plain: str, names: Sequence[str]) -> DataFram
 def _read_parquet_keys(spark: SparkSession, plain: str, names: Sequence[str]) -> DataFrame:
     try:
         return spark.read.parquet(exact(plain))
-    except SPARK_ERRORS:  # an unknown type, maybe of another column, or damage, which our reader locates
+    except SPARK_ERRORS:  # an unknown type, maybe of another column, or damage, which Gnomon's reader locates
         return parquet_keys(spark, plain, names)

@@ -1,6 +1,6 @@
-"""Who may ask: tokens, rates, addresses.
+"""Access control: bearer tokens, request rates and client addresses.
 
-- `middleware`      the layer around all routes
+- `middleware`      checks the token and the rate of each request, around all routes
 - `tokens`          bearer tokens
 - `rate_limit`      requests per client
 - `client_address`  the address of a client, through trusted proxies

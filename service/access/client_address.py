@@ -1,4 +1,4 @@
-"""Which address a request comes from, also through proxies that are trusted to say it."""
+"""The address of the client that sent a request, also behind trusted proxies."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -9,25 +9,25 @@ from starlette.types import Scope
 from gnomon.service.settings import Settings
 from gnomon.shadow import UsageError
 
-MOST_HOPS = 32  # looked at, the nearest first
-KEPT_ADDRESSES = 4096  # that were parsed last: who asks, asks again
-LONGEST_ADDRESS = 100  # characters; what is longer is none, and not kept
+MOST_HOPS = 32  # hops of X-Forwarded-For that are read, the nearest first
+KEPT_ADDRESSES = 4096  # parsed addresses in the cache: a client sends many requests
+LONGEST_ADDRESS = 100  # characters; a longer text is no address, and is not cached
 NOWHERE = "unknown"  # the address of a socket that has none
-SITE_BITS = 64  # one site of IPv6 has as many addresses as it likes
+SITE_BITS = 64  # bits of an IPv6 network in which one site may use any address
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Peers:
-    """UsageError where a setting of `trusted_proxies` is no address or network."""
+    """Finds the address of a client. UsageError where an entry of `trusted_proxies` is not an address or network."""
 
     def __init__(self, settings: Settings) -> None:
         where = settings.where("trusted_proxies")
         self._trusted = [_network(text, where) for text in settings.trusted_proxies]
 
     def address(self, scope: Scope) -> str:
-        """The address of who asks. Behind trusted proxies that is the last hop of X-Forwarded-For that is not one of
-        them; hops before it may be made up. `Forwarded` is never read."""
+        """The address of the client. Behind trusted proxies it is the last hop of X-Forwarded-For that is not a trusted
+        proxy, since a client can invent the hops before it. The header `Forwarded` is never read."""
         client = scope.get("client")
         peer = _address(client[0]) if client else None
         if peer is None:
@@ -69,7 +69,8 @@ def _hops(scope: Scope) -> Iterable[str]:
 
 
 def _address(text: str) -> Address | None:
-    """An address as proxies write it: alone, or with a port, IPv6 in brackets then."""
+    """The address in a text of a proxy: an address alone, or with a port, where IPv6 is in brackets. None for other
+    texts."""
     return _parsed(text) if len(text) <= LONGEST_ADDRESS else None
 
 

@@ -1,7 +1,7 @@
 """Authentication, authorization and rates: a layer around all routes.
 
 The paths that need no token are listed here; all other paths need one, so that a forgotten path is refused.
-`check_index` checks which index a token may ask, when a request finds its index."""
+`check_index` checks that a token allows an index, when a handler looks up the index of its request."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -19,20 +19,21 @@ from gnomon.service.http import route_path
 from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
 
-PROBES = frozenset({"/healthz", "/readyz"})  # not counted: those who watch must not be locked out
-PAGES = frozenset({"", "/", "/docs"})  # "" leads to "/"
+PROBES = frozenset({"/healthz", "/readyz"})  # not counted: the rate limit must not block health checks
+PAGES = frozenset({"", "/", "/docs"})  # "" is redirected to "/"
 PAGE_FOLDER = "/page/"
 OPENAPI = "/openapi.json"
 
 
 def is_page(path: str) -> bool:
-    """Whether a path below the root path is of the page, which holds nothing of any index."""
+    """Whether a path below the root path belongs to the page, which contains no data of an index."""
     return path in PAGES or path.startswith(PAGE_FOLDER)
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks: `scope["state"]["asker"]` of every request. `known`: with a token, or where none is needed."""
+    """The caller of a request, in `scope["state"]["asker"]`. `known`: the caller has a valid token, or none is
+    needed."""
 
     address: str
     known: bool
@@ -40,12 +41,13 @@ class Asker:
 
     @property
     def client(self) -> str:
-        """What its requests are counted under."""
+        """The name under which the caller's requests are counted."""
         return f"token {self.token.name}" if self.token else client_network(self.address)
 
 
 class Guard:
-    """What the layer needs, one for an app: `app.state.guard`. UsageError where settings or tokens are wrong."""
+    """The tokens, rates and trusted proxies of one app, in `app.state.guard`. UsageError for invalid settings or
+    tokens."""
 
     def __init__(self, settings: Settings, at_start: bool = True) -> None:
         self.tokens = Tokens(settings, at_start)
@@ -54,7 +56,8 @@ class Guard:
         self.open_paths = PROBES | ({OPENAPI} if settings.public_docs else set())
 
     def admit(self, scope: Scope) -> Asker:
-        """Who asks. The errors of `Rates.take` and `_token`."""
+        """The caller of a request. Raises what `Rates.take` raises and, for a path that needs a token, what `_token`
+        raises."""
         path, address = route_path(scope), self.peers.address(scope)
         try:
             token, refusal = self._token(scope), None
@@ -69,8 +72,8 @@ class Guard:
         return asker
 
     def _token(self, scope: Scope) -> Token | None:
-        """The token of a request, None where none is needed. Unauthorized where it has none that counts, TokensUnread
-        where that cannot be told."""
+        """The token of a request; None where no token is needed. Unauthorized where the request has no valid token;
+        TokensUnread where its token is unknown and the tokens file could not be read yet."""
         if not self.tokens.needed:
             return None
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -89,7 +92,7 @@ class Guard:
 
 
 class GuardedApp:
-    """The layer: refuses with a problem before anything of the app runs."""
+    """The layer around the routes. It answers a refused request with a problem, and no route runs."""
 
     def __init__(self, app: ASGIApp, guard: Guard, roots: Callable[[], Roots]) -> None:
         self._app, self._guard, self._roots = app, guard, roots
@@ -105,13 +108,13 @@ class GuardedApp:
 
 
 def asker_of(scope: Scope) -> Asker:
-    """Who asks, as the layer found."""
+    """The caller of a request that passed `GuardedApp`."""
     asker: Asker = scope["state"]["asker"]
     return asker
 
 
 def may_ask(scope: Scope, index: str) -> bool:
-    """Whether who asks may know of an index."""
+    """Whether the caller may know that an index exists."""
     asker = asker_of(scope)
     return asker.known and (asker.token is None or asker.token.may_ask(index))
 
@@ -127,7 +130,8 @@ def of_readiness(scope: Scope, told: dict[str, Any], tokens: Tokens) -> dict[str
 
 
 def check_index(scope: Scope, index: str | None, default: str) -> None:
-    """Forbidden unless who asks may ask the index of that name (None for the default), whether or not there is one."""
+    """Forbidden if the token of the caller does not allow this index (None: the default index), even if no such index
+    exists."""
     name = default if index is None else index
     token = asker_of(scope).token
     if token is not None and not token.may_ask(name):

@@ -1,4 +1,4 @@
-"""How often a client may ask: a bucket of requests for each, which fills at a steady rate."""
+"""The rate limit of each client: a bucket of requests, which fills at a constant rate ("token bucket")."""
 
 import math
 import time
@@ -8,25 +8,26 @@ from collections.abc import Callable
 from gnomon.service.errors import TooManyRequests
 from gnomon.service.settings import Settings
 
-MOST_CLIENTS = 10_000  # that are remembered: those that asked last
-KEYS_A_REQUEST = 100  # keys of a batch that count as a request more
+MOST_CLIENTS = 10_000  # clients that are remembered: the latest ones
+KEYS_A_REQUEST = 100  # keys of a batch that count as one more request
 
 
 class Rates:
-    """The rate of a service is shared evenly by its workers, each of which counts alone. For the event loop only."""
+    """The rates of all clients. Each worker counts alone, with an equal share of the service's rate. For the event loop
+    only."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._told = settings.requests_per_second
         self._per_second = settings.requests_per_second / settings.workers
         self._burst = max(1.0, settings.request_burst / settings.workers)
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when that was so
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left at a time, by client
 
     def __len__(self) -> int:
         return len(self._left)
 
     def take(self, client: str) -> None:
-        """Count a request. TooManyRequests where the client has none left; that is not counted."""
+        """Count a request. TooManyRequests where the client has no request left; the refused request is not counted."""
         if not self._per_second:
             return
         left = self._now(client)
@@ -35,8 +36,9 @@ class Rates:
         self._keep(client, left - 1)
 
     def charge_keys(self, client: str, keys: int) -> None:
-        """Count the keys of a batch before it is worked on. That may leave less than nothing: what the client asks next
-        waits so much longer. TooManyRequests where other batches of the client have left less than nothing."""
+        """Count the keys of a batch before it is answered. The number of requests left may become negative: the client
+        then has to wait longer. TooManyRequests where it is negative already, because of other batches of the
+        client."""
         if not self._per_second or keys < KEYS_A_REQUEST:
             return
         left = self._now(client)

@@ -21,9 +21,9 @@ from gnomon.shadow import UsageError
 from gnomon.shadow.errors import OutOfTime
 from gnomon.shadow.storage import awaited, threads, within
 
-PREFIX = "gnomon_"  # by which scanners for secrets, and people, know what they have found
+PREFIX = "gnomon_"  # lets secret scanners and people recognize a token
 RANDOM_BYTES = 32
-MOST_TOKENS = 1000  # each is compared with what every request brings
+MOST_TOKENS = 1000  # the token of every request is compared with each of them
 MOST_FILE_BYTES = 1024 * 1024
 MOST_TOKEN_LENGTH = 512
 LOOK_SECONDS = 1.0
@@ -41,7 +41,8 @@ logger = logging.getLogger("gnomon.service")
 
 @dataclass(frozen=True)
 class Token:
-    """One line: whose token it is, its SHA-256, the indexes it may ask (all for None), its last day (UTC)."""
+    """One token: the name of its owner, its SHA-256, the indexes that it allows (None: all), and its last valid day
+    (UTC)."""
 
     name: str
     digest: bytes
@@ -56,7 +57,7 @@ class Token:
 
     @property
     def line(self) -> str:
-        """The token as it stands in a file."""
+        """The token as a line of a tokens file."""
         parts = [self.name, f"sha256:{self.digest.hex()}"]
         parts += [f"indexes={','.join(sorted(self.indexes))}"] if self.indexes is not None else []
         parts += [f"expires={self.expires.isoformat()}"] if self.expires is not None else []
@@ -64,7 +65,7 @@ class Token:
 
 
 def new_token(name: str, indexes: Iterable[str] = (), expires: dt.date | None = None) -> tuple[str, Token]:
-    """A new secret, and what is kept of it. UsageError for a name that no line can hold."""
+    """A new secret, and the `Token` that is stored for it. UsageError for an invalid name of a token or an index."""
     secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     allowed = frozenset(indexes)
     token = Token(name, digest_of(secret), allowed or None, expires)
@@ -77,17 +78,17 @@ def new_token(name: str, indexes: Iterable[str] = (), expires: dt.date | None = 
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a token."""
+    """The SHA-256 of a secret, which is stored in its place."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 def parse_tokens(
     lines: Iterable[str], path: str | None, each: str = "line", others: Iterable[Token] = ()
 ) -> list[Token]:
-    """The tokens of lines; empty ones and comments (`#`) are left out.
+    """The tokens of some lines. Empty lines and comments (`#`) are skipped.
 
-    UsageError names the file at `path` and the number of the line, which is called `each`. It never shows the line,
-    which may hold the token itself by mistake."""
+    UsageError names the file at `path` and, after the word `each`, the number of the line. It never shows the line,
+    which may contain the secret by mistake."""
     found = {token.digest: "among the other tokens" for token in others}
     tokens: list[Token] = []
     for number, line in enumerate(lines, 1):
@@ -109,7 +110,7 @@ def parse_tokens(
 
 
 def _parse(words: list[str]) -> Token:
-    """One line. ValueError says what is expected, and nothing of what was found."""
+    """The token of one line. ValueError says what is expected, and does not show what was found."""
     if len(words) < 2 or not _NAME.fullmatch(words[0]):
         raise ValueError(f"expected {FORM}")
     hashed = _HASH.fullmatch(words[1])
@@ -141,16 +142,16 @@ def _day(text: str | None) -> dt.date | None:
 class Tokens:
     """The tokens of the settings and of their file, which is read again while the service runs.
 
-    Made `at_start`, it raises UsageError where a token cannot be read, naming file and line. Later a file that cannot
-    be read leaves the tokens as they were: `trouble` says why, for the log, metrics and readiness. Safe to share
-    between threads."""
+    With `at_start`, UsageError names the file and the line of a token that cannot be read. Later, the tokens stay
+    unchanged while the file cannot be read, and `trouble` has the reason for the log, metrics and readiness. Safe to
+    share between threads."""
 
     def __init__(self, settings: Settings, at_start: bool = True) -> None:
         self.needed = settings.tokens_file is not None or bool(settings.tokens)
         self.trouble: str | None = None
         self._fixed = parse_tokens(settings.tokens, None, f"{settings.where('tokens')}, entry")
         self._path = Path(settings.tokens_file) if settings.tokens_file is not None else None
-        self._content: bytes | None = None  # of the file, as it was when all of it could be read
+        self._content: bytes | None = None  # the latest content of the file that was valid
         self._of_file: tuple[Token, ...] = ()
         self._told = ""
         self._stop = threading.Event()
@@ -164,18 +165,20 @@ class Tokens:
             self.look()
 
     def check_names(self, served: Collection[str]) -> None:
-        """Warn of tokens for indexes that there are not. One file may be for several services, so it is no error."""
+        """Warn of tokens for indexes that are not served. This is no error, since several services may share one
+        file."""
         for token in (*self._fixed, *self._of_file):
             for name in sorted((token.indexes or frozenset()) - set(served)):
                 logger.warning("token %s is for index %s, which is not served", token.name, name)
 
     @property
     def unread(self) -> bool:
-        """Whether there is a file that could never be read: who may ask is not known then."""
+        """Whether there is a tokens file that could not be read yet. Its tokens are unknown then."""
         return self._path is not None and self._content is None
 
     def find(self, secret: str) -> Token | None:
-        """The token of a secret, expired or not. All are compared, whichever it is, so that no time tells."""
+        """The token of a secret, expired or not; None for an unknown secret. The secret is always compared with all
+        tokens, so that the time reveals nothing."""
         digest, found = digest_of(secret), None
         for token in (*self._fixed, *self._of_file):
             if hmac.compare_digest(token.digest, digest):
@@ -183,13 +186,13 @@ class Tokens:
         return found
 
     def look(self) -> None:
-        """Take what the file holds now."""
+        """Read the tokens file again. An error is logged and kept in `trouble`."""
         if self._path is None:
             return
         try:
             self._take(self._path)
         except UsageError as error:
-            if str(error) != self._told:  # once, not at every look
+            if str(error) != self._told:  # logged once, not after each read
                 logger.error("%s; the tokens from before are still taken", error)
             self._told = str(error)
             self.trouble = str(error.with_fields(path="the tokens file"))
@@ -199,7 +202,7 @@ class Tokens:
             self._told, self.trouble = "", None
 
     def _take(self, path: Path) -> None:
-        """The whole file, at each look: its times are too coarse to tell two writes apart."""
+        """Read the whole file each time: its modification time is too coarse to distinguish two writes."""
         content, public = _content_in_time(path)
         if content == self._content:
             return
@@ -218,7 +221,7 @@ class Tokens:
             self._watching.start()
 
     def close(self) -> None:
-        """Look no more. Does not wait for a look that hangs."""
+        """Stop reading the file. Does not wait for a read that hangs."""
         self._stop.set()
 
     def _watch(self) -> None:
@@ -227,8 +230,8 @@ class Tokens:
 
 
 def _content_in_time(path: Path) -> tuple[bytes, bool]:
-    """`_content_of`, and UsageError where that takes too long. A read that hangs is left to its thread, of which there
-    is one: later reads wait for it, each its time."""
+    """`_content_of` with a time limit: UsageError after READ_SECONDS. A read that hangs occupies the only thread for
+    these reads, and later calls wait for it, each up to the limit."""
     reading = threads(READERS, 1).submit(partial(_content_of, path))
     try:
         with within(READ_SECONDS):

@@ -8,14 +8,14 @@
 - `at_hand`       answers from memory alone, without a thread
 - `responses`     answers that hold memory until they are sent
 - `negotiation`   the media type of an answer
-- `explain`       what an answer cost
+- `explain`       the cost of an answer
 - `describe`      the description of an index
 - `readiness`     `/readyz`
 - `pages`         the page at `/`
 - `headers`       the headers of every answer
 - `models`        the shapes of answers, for OpenAPI
 - `openapi`       the rest of the OpenAPI document
-- `examples`      the examples that it shows
+- `examples`      the examples in the OpenAPI document
 """
 
 from gnomon.service.api.headers import ProtectedApp, origins

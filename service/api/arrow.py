@@ -1,6 +1,6 @@
-"""Keys and options to answers as Arrow IPC streams: rows in the types of the source. Runs in the service's threads.
+"""Answers as Arrow IPC streams, with rows in the types of the source. This code runs in the threads of an index.
 
-The members that JSON answers have in addition to rows are in the schema's metadata, as JSON text."""
+The schema's metadata has the members that a JSON answer has besides its rows, as JSON text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ BATCH = (
 
 
 class WrongKey(BadRequest):
-    """A key of a batch that cannot be asked. `members` of its problem: its place, from 0."""
+    """A key of a batch is invalid. `members`, for its problem, has the place of the key in the batch, from 0."""
 
     def __init__(self, place: int, error: Exception) -> None:
         super().__init__(f"key {place} of the batch: {error}")
@@ -69,8 +69,8 @@ def _held(hold: Hold, body: bytes) -> bytes:
 
 
 def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hold: Hold) -> bytes:
-    """The rows of a batch, key by key in the order asked; the first column is the place of the key. A key that fails
-    fails the whole: there is no place for its error among the rows."""
+    """The rows of a batch, in the order of its keys; the first column is the place of the key. If one key fails, the
+    batch fails, since a table of rows cannot contain an error."""
 
     def work(question: Question) -> bytes:
         for place, key in enumerate(keys):
@@ -91,7 +91,7 @@ def _table(question: Question, keys: Sequence[object]) -> pa.Table:
 
 
 def _counts(table: pa.Table) -> list[int]:
-    """Of each key the number of its rows, those beyond a limit included."""
+    """The number of rows of each key, including rows beyond a limit."""
     counts: list[int] = json.loads(table.schema.metadata[COUNTS])
     return counts
 

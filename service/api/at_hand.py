@@ -1,5 +1,5 @@
-"""Answers that cannot wait, given where the event loop runs: they need no thread. A thread costs more than it does
-there, since it takes turns with the event loop and all other threads."""
+"""Answers that are made in the event loop, since they need no wait. In a thread the same work costs more, since the
+thread takes turns with the event loop and all other threads."""
 
 from collections.abc import Callable
 
@@ -17,8 +17,8 @@ MOST_READ = 512 * 1024  # bytes: more take long to unpack
 def answer_at_hand(
     served: ServedIndex, media_type: str, key: object, options: Options, encoding: str, hold: Hold
 ) -> Sealed | None:
-    """The answer to one key, kept before; None where a thread has to find it. KeyNotFound where filters in memory deny
-    the key. Errors of the query are as in a thread."""
+    """The cached answer to one key; None where a thread has to make the answer. KeyNotFound where Bloom filters in
+    memory exclude the key. An invalid query raises the same errors as in a thread."""
     if options.snapshot is not None or options.explain or options.where or served.at_hand is None:
         return None
     question = Question(served, options, hold, may_move=False)
@@ -35,8 +35,8 @@ def answer_at_hand(
 def answer_in_memory(
     served: ServedIndex, options: Options, work: Callable[[Hold], Sealed], hold: Hold
 ) -> Sealed | None:
-    """The answer that `work` makes of index and source, if the system has the bytes that it reads in memory; None where
-    it has not, or where the answer takes long to make."""
+    """The answer that `work` makes, if the system has all bytes that it reads in memory; None otherwise, and for an
+    answer that takes long to make."""
     if options.snapshot is not None or options.explain or served.at_hand is None:
         return None
     try:

@@ -17,12 +17,12 @@ from gnomon.shadow.metadata import KeyColumn, Snapshot, View
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.tables import shown_part
 
-MOST_PARTITIONS = 400  # of an answer: the last by name, which are the newest where they are dates
+MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newest if names are dates
 MOST_SNAPSHOTS = 200  # the newest
 
 
 def listed(served: ServedIndex, default: bool, root_path: str) -> dict[str, Any]:
-    """An index in the list of all; its URL begins with the path that the service is served under."""
+    """An index in the list of indexes. Its URL begins with `root_path`, the path under which the service is served."""
     view, name = served.index.view if served.is_open else None, served.place.name
     return {
         "name": name,
@@ -37,7 +37,7 @@ def listed(served: ServedIndex, default: bool, root_path: str) -> dict[str, Any]
 
 @dataclass
 class _Known:
-    """What was worked out of an index before, and holds as long as its view, or for some seconds."""
+    """Cached parts of the description of an index: `of_view` is valid for its view, `records` for some seconds."""
 
     of_view: tuple[View | None, dict[str, Any]] = (None, {})
     records: dict[FileInfo, Record] = field(default_factory=dict)
@@ -79,14 +79,14 @@ class Descriptions:
 
 
 def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_seconds: float) -> list[dict[str, Any]]:
-    """The kept snapshots, oldest first. While they cannot be listed those that were known before, and the one that
-    is served."""
+    """The kept snapshots, oldest first. If they cannot be listed: the snapshots of the last listing, and the served
+    one."""
     due = time.monotonic() - known.listed_at >= every_seconds
-    if due and known.listing.acquire(blocking=False):  # one at a time: others must not wait for a slow store
+    if due and known.listing.acquire(blocking=False):  # one thread lists, and no other one waits for a slow store
         try:
             known.records = newest_records(storage_at(served.place.path), MOST_SNAPSHOTS, known.records)
         except (ShadowError, OSError):
-            pass  # the index is served on; readiness tells of a store that does not answer
+            pass  # the index is still served; readiness reports a store that does not answer
         finally:
             known.listed_at = time.monotonic()
             known.listing.release()
@@ -98,7 +98,7 @@ def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_secon
 
 
 def _record(record: Record) -> dict[str, Any]:
-    """A kept snapshot; of one that cannot be read the number alone is known."""
+    """A kept snapshot; only its number if it cannot be read."""
     sound = not record.error
     return {
         "snapshot": record.snapshot,
@@ -122,7 +122,7 @@ def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _of_view(view: View, place: Place) -> dict[str, Any]:
-    """What does not change as long as the snapshot is served."""
+    """The members that do not change while the snapshot is served."""
     spec = view.spec
     files = [file for segment in view.segments for file in segment.by_bucket.values()]
     bucket_rows, bucket_bytes = [0] * spec.buckets, [0] * spec.buckets
@@ -156,8 +156,8 @@ def _key(key: KeyColumn) -> dict[str, Any]:
 
 
 def _partitions(view: View, place: Place) -> list[dict[str, Any]]:
-    """The partitions by name, those together that differ in hidden columns alone. In a flat index no index file is of
-    one partition."""
+    """The partitions, sorted by name. Partitions that differ only in hidden columns are summed. In a flat index
+    `index_bytes` is None, since an index file has entries of several partitions."""
     hidden = set(view.spec.partitions) - set(visible(place, view.spec.partitions))
     told: dict[str, dict[str, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""What an answer cost, as it says with `_explain=true`."""
+"""The cost of an answer, which the answer contains with `_explain=true`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from gnomon.shadow.tables import shown_part
 
 
 def explanation(question: Question, key: ParsedKey | None = None, files: Sequence[str] = ()) -> dict[str, Any]:
-    """Of a single key its bucket, what index and source cost, each step in the order of its begin, and the source file
-    of each row; of a batch the sums alone."""
+    """For a single key: its bucket, the costs of index and source, the steps in the order in which they began, and the
+    source file of each row. For a batch: only the costs."""
     stats = question.stats
     index, source = stats.index, stats.source
     sums = {
@@ -39,7 +39,7 @@ def explanation(question: Question, key: ParsedKey | None = None, files: Sequenc
         return sums
     [bucket] = buckets_of_keys([key.stored], question.spec)
     partitions = question.spec.partitions
-    hidden = set(partitions) - set(visible(question.place, partitions))  # no path tells their values
+    hidden = set(partitions) - set(visible(question.place, partitions))  # no path may show their values
     steps = question.stats.trace.to_json() if question.stats.trace is not None else []
     shown = [step | {"file": shown_part(step["file"], hidden)} if "file" in step else step for step in steps]
     of_rows = {"files": [shown_part(file, hidden) for file in files]} if files else {}

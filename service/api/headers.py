@@ -1,6 +1,6 @@
-"""The headers of every answer, failed and refused ones included, and which other origins may read answers.
+"""The headers of every answer, including failed and refused ones, and the other origins that may read answers.
 
-`docs/operations/security.md` shows them in tables; a test holds the page to this module."""
+`docs/operations/security.md` shows them in tables; a test compares the page with this module."""
 
 import re
 from functools import cache
@@ -15,10 +15,10 @@ from gnomon.shadow import UsageError
 
 Headers = list[tuple[bytes, bytes]]
 
-# Nothing of an answer runs, loads or is framed, whatever a browser takes it for.
+# A browser runs and loads nothing of an answer, and shows it in no frame, whatever type it assumes.
 API_POLICY = "default-src 'none'; frame-ancestors 'none'"
-# The frame in which the page shows the HTML of a row inherits this: its scripts, forms, frames and foreign images are
-# refused by it, and by the frame's sandbox once more.
+# The frame in which the page shows the HTML of a row inherits this policy, which refuses the scripts, forms, frames and
+# foreign images of the HTML. The frame also has a sandbox.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "font-src 'self'; frame-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -29,7 +29,7 @@ EVERY_ANSWER = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 OF_API = {"Content-Security-Policy": API_POLICY, "Cache-Control": "no-store"}
-# Of rows by GET: a cache of the client asks again with the ETag; the rows of a snapshot by number never change.
+# For rows by GET: a client's cache has to ask again with the ETag. The rows of a snapshot given by number never change.
 OF_NEWEST = {"Cache-Control": "private, no-cache"}
 OF_SNAPSHOT = {"Cache-Control": "private, max-age=86400, immutable"}
 OF_PAGE = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache", "X-DNS-Prefetch-Control": "off"}
@@ -38,13 +38,13 @@ UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 CORS_METHODS = "GET, HEAD, POST"
 CORS_HEADERS = "Authorization, Accept, Content-Type"
 CORS_EXPOSED = "X-Request-Id, X-Table-Version"
-CORS_SECONDS = 600  # for which a browser remembers what it was told
+CORS_SECONDS = 600  # how long a browser caches the answer to a preflight
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
 def headers_of(path: str, tls: bool) -> Headers:
-    """The headers of an answer at a path, in the form of ASGI: for answers that are made without the app, too."""
+    """The headers of an answer at a path, in the form of ASGI."""
     return list(_added(is_page(path), tls))
 
 
@@ -58,7 +58,7 @@ def _encoded(named: dict[str, str]) -> Headers:
 
 
 def origins(settings: Settings) -> frozenset[str]:
-    """The origins of `cors_origins`. UsageError for what no browser sends as one."""
+    """The origins of `cors_origins`. UsageError for a text that no browser sends as an origin."""
     for origin in settings.cors_origins:
         if not _ORIGIN.fullmatch(origin):
             raise UsageError(
@@ -109,7 +109,7 @@ class ProtectedApp:
         ]
 
     def _is_preflight(self, scope: Scope) -> bool:
-        """Whether a browser asks what its page may ask; a token does not come with it."""
+        """Whether the request is a CORS preflight of an allowed origin, which has no token."""
         asked = _header(scope, b"access-control-request-method")
         return scope["method"] == "OPTIONS" and bool(asked) and _header(scope, b"origin") in self._origins
 
@@ -125,6 +125,6 @@ async def _answer_preflight(send: Send) -> None:
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    """The value of a header that is there once; else nothing."""
+    """The value of a header that the request has exactly once; otherwise empty."""
     values = [value for given, value in scope["headers"] if given == name]
     return values[0] if len(values) == 1 else b""

@@ -1,4 +1,4 @@
-"""Keys and options to answers in JSON. All of it blocks on files, so it runs in the service's threads."""
+"""Answers in JSON. This code waits for files, so it runs in the threads of an index."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from gnomon.shadow import Answer, KeyTypeError
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.lookup import ParsedKey
 
-# Of a batch: keys that are looked up together first, and at most; bytes of the results that are made together then.
+# For a batch: keys of the first piece, most keys of a later piece, and about the bytes of a later piece.
 FIRST_KEYS, MOST_KEYS, PIECE_BYTES = 250, 1000, 4 << 20
 
 
@@ -53,7 +53,7 @@ def _found(question: Question, wanted: ParsedKey, key: object) -> tuple[bytes, i
 
 
 def has_rows(served: ServedIndex, key: object, options: Options, hold: Hold) -> None:
-    """KeyNotFound unless the index, without a look at the source, has the key."""
+    """KeyNotFound unless the index has the key. The source is not read."""
 
     def work(question: Question) -> None:
         wanted = question.read(key)
@@ -66,8 +66,8 @@ def has_rows(served: ServedIndex, key: object, options: Options, hold: Hold) -> 
 
 
 class Batch:
-    """The answer to a batch, piece by piece: a result for each key, in the order asked. A key that fails carries its
-    own error. All is from one snapshot. For one thread at a time."""
+    """The answer to a batch, made piece by piece: a result for each key, in the order of the keys. The result of a key
+    that fails is its error. All results are from one snapshot. For one thread at a time."""
 
     def __init__(self, served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> None:
         """`instance` is the path that the errors of keys name."""
@@ -98,7 +98,7 @@ class Batch:
         return body
 
     def rest(self, error: Exception) -> bytes:
-        """The last piece where the batch ends with an error: all further keys carry it."""
+        """The last piece of a batch that ends with an error, which is the result of all remaining keys."""
         assert self._question is not None
         keys = self._keys[self._done :]
         told = encode(self._problem(error))
@@ -173,9 +173,9 @@ class Batch:
 
 
 def _each(question: Question, keys: Sequence[object]) -> list[Answer | Exception]:
-    """The rows of each key, or why they cannot be had."""
+    """The rows of each key, or its error."""
     answers = question.ask(question.index.answer, question.query(keys, each=True))
     mendable = next((found for found in answers if isinstance(found, MENDABLE)), None)
-    if mendable is not None:  # one look for a newer snapshot, however many keys fail
+    if mendable is not None:  # looks for a newer snapshot once, even if many keys fail
         question.mend(mendable)
     return [too_large(found) if isinstance(found, BeyondBound) else found for found in answers]

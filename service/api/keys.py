@@ -22,7 +22,7 @@ def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> Par
         kind = _KINDS.get(type(value))
         if kind is not None:
             _refuse(column, place, f"expected {column.source_type or column.type}, found {kind}")
-        if isinstance(value, str) and len(value) * 4 > most_bytes:  # the most bytes it may have: seldom counted
+        if isinstance(value, str) and len(value) * 4 > most_bytes:  # at most 4 bytes a character, seldom counted
             size = len(value.encode("utf-8", "surrogatepass"))
             if size > most_bytes:
                 _refuse(column, place, f"a value of {size} bytes; at most {most_bytes} (setting max_key_bytes)")
@@ -53,7 +53,7 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
 
 
 def _named(spec: IndexSpec, place: Place) -> str:
-    """The key columns that are shown, and whether there are others."""
+    """The names of the shown key columns, and "others" if some are hidden."""
     shown = visible(place, [column.name for column in spec.keys])
     return ", ".join([*shown, "others"] if len(shown) < len(spec.keys) else shown)
 
@@ -63,8 +63,8 @@ def _refuse(column: KeyColumn, place: Place, why: str) -> NoReturn:
 
 
 def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any]:
-    """A key by column name, each value as it stands in the JSON of rows, in whatever form it was given; without the
-    columns that the index does not show."""
+    """A key by column name. Each value has the form of rows in JSON, whatever form the request used. Hidden columns are
+    left out."""
     stored, partitions = iter(wanted.stored), dict(wanted.where)
     values = {
         column.name: shown_key(partitions[column.name] if column.partition else next(stored), column)
@@ -74,7 +74,8 @@ def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any
 
 
 def key_given(key: object, spec: IndexSpec, place: Place) -> object:
-    """A key that cannot be shown in that form: as it was given, but cut; by column name where that is clear."""
+    """An invalid key, which `key_shown` cannot show: the values of the request, with long texts cut, by column name if
+    their number is right."""
     if isinstance(key, Mapping):
         return {cut(name): _bounded(value) for name, value in key.items()}
     values = key if isinstance(key, list) else [key]
@@ -85,5 +86,5 @@ def key_given(key: object, spec: IndexSpec, place: Place) -> object:
 
 
 def _bounded(value: object) -> object:
-    """A value as an answer may repeat it."""
+    """A value as an error repeats it: a long text is cut; a list or an object is only named as such."""
     return _KINDS.get(type(value)) or (cut(value) if isinstance(value, str) else value)

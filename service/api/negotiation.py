@@ -1,4 +1,4 @@
-"""The media type and the content coding of an answer: those that the caller likes best (RFC 9110, section 12.5)."""
+"""The media type and the content coding of an answer, by the preferences of the caller (RFC 9110, section 12.5)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,16 +7,16 @@ from gnomon.service.errors import NotAcceptable
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
-ENCODINGS = ("gzip", "zstd")  # of equals the first, which takes less time here
-OFFERED = (JSON, ARROW)  # the first where a caller likes both the same
+ENCODINGS = ("gzip", "zstd")  # gzip if the caller prefers neither: it takes less time here
+OFFERED = (JSON, ARROW)  # the first if the caller prefers neither
 
 _RANGE = re.compile(r"([^\s;/]+)/([^\s;/]+)")
 _QUALITY = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 
 def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
-    """The media type for `Accept` headers; the first of those offered without any. Of types that are liked the same the
-    one that is named whole comes before one that `*` stands for. NotAcceptable names what is offered."""
+    """The media type for these `Accept` headers; without headers, the first offered one. Among types of equal quality,
+    a type that is named in full precedes a match of `*`. NotAcceptable names the offered types."""
     liked = _liked(accept)
     if not liked:
         return offered[0]
@@ -27,8 +27,8 @@ def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
 
 
 def chosen_encoding(accept: Iterable[str]) -> str:
-    """The content coding for `Accept-Encoding` headers: that of `ENCODINGS` which the caller likes best, the first of
-    equals; "" for none."""
+    """The content coding for these `Accept-Encoding` headers: the one of `ENCODINGS` with the highest quality, the
+    first among equals; "" if none is accepted."""
     liked = {name.strip(): quality for name, quality in _codings(accept)}
     wanted = {name: liked.get(name, liked.get("*", 0.0)) for name in ENCODINGS}
     best = max(ENCODINGS, key=lambda name: wanted[name])
@@ -44,7 +44,7 @@ def _codings(accept: Iterable[str]) -> Iterator[tuple[str, float]]:
 
 
 def _liked(accept: Iterable[str]) -> dict[str, float]:
-    """The quality of each media range; what is no media range is passed over, as if it were not there."""
+    """The quality of each media range. Texts that are not media ranges are ignored."""
     liked: dict[str, float] = {}
     for text in ",".join(accept).lower().split(","):
         name, *parameters = (part.strip() for part in text.split(";"))
@@ -56,6 +56,6 @@ def _liked(accept: Iterable[str]) -> dict[str, float]:
 
 
 def _quality(kind: str, liked: dict[str, float]) -> tuple[float, int]:
-    """How much a media type is liked: by the range that names it most closely; and how closely that is."""
+    """The quality of a media type, from the most specific range that matches it, and how specific this range is."""
     ranges = ("*/*", f"{kind.partition('/')[0]}/*", kind)
     return next(((liked[ranges[i]], i) for i in (2, 1, 0) if ranges[i] in liked), (0.0, 0))

@@ -1,4 +1,4 @@
-"""A question about the rows of an index: at one snapshot, of the columns that it shows, within bounds."""
+"""A query for rows of an index: at one snapshot, for the columns that the index shows, within limits."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -17,22 +17,22 @@ from gnomon.shadow.storage import Trace, check_may_wait
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Memory of a look-up: nodes and pages that are unpacked; then copies of its rows: as Arrow, in Python, as text.
+# Memory of a look-up: bytes of unpacked nodes and pages, and the number of copies of its rows (Arrow, Python, text).
 PAGE_BYTES, COPIES = 8 << 20, 3
 MOST_AT_ONCE = 64 * 1024  # bytes of an answer that must not wait, or of its rows: more take long to make and compress
 
-# What a newer snapshot may know better: a source file that changed, an index file that was vacuumed with its snapshot.
+# Errors that a newer snapshot may not have: a source file changed, or a vacuum removed the index file or the snapshot.
 MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
-LISTED_CHARACTERS = 1000  # of the names of columns in an error
+LISTED_CHARACTERS = 1000  # of column names in an error
 
 
 class Moved(Exception):
-    """The index is to be asked again: it moved to a newer snapshot, or its source file is back."""
+    """The query has to be repeated: the index moved to a newer snapshot, or the source file is back."""
 
 
 class Question:
-    """A query of an index at one snapshot, in the memory that its work holds. BadRequest, UnknownColumn and
-    SnapshotNotFound for a query that cannot be asked.
+    """A query of an index at one snapshot, within the memory of `hold`. BadRequest, UnknownColumn and SnapshotNotFound
+    for an invalid query.
 
     A batch looks up its keys in several queries: `keys`, `count`, `rows` and `bytes` count what the answer has so
     far."""
@@ -91,8 +91,8 @@ class Question:
         return key_shown(key, self.spec, self.place)
 
     def answer(self, media_type: str, key: ParsedKey, make: Callable[[], tuple[bytes, int]]) -> bytes:
-        """The kept answer to a key, or a new one, which `make` returns with the number of its rows. A new answer is
-        kept, but for one that explains itself."""
+        """The cached answer to a key, or a new one, which `make` returns with the number of its rows. A new answer is
+        cached, unless it has an explanation."""
         asked = self._asked(media_type, key)
         kept = None if self.options.explain else self.served.answers.get(asked, self.index)
         if kept is not None:
@@ -105,12 +105,13 @@ class Question:
         return body
 
     def at_hand(self, media_type: str, key: ParsedKey) -> bytes | None:
-        """The kept answer to a key, if it is not large, without a wait; None where memory does not tell."""
+        """The cached answer to a key, without a wait; None if there is none, if it is large, or if memory does not show
+        that it is still right."""
         kept = self.served.answers.at_hand(self._asked(media_type, key), self.index.at_hand, MOST_AT_ONCE)
         return None if kept is None else self._noted(kept)
 
     def _asked(self, media_type: str, key: ParsedKey) -> Hashable:
-        """What an answer is kept by."""
+        """The cache key of an answer."""
         snapshot = self.view.snapshot
         where = tuple((name, tuple(values)) for name, values in self.where.items())
         what = (tuple(self.columns), where, self.options.limit)
@@ -124,17 +125,18 @@ class Question:
 
     @property
     def of_snapshot(self) -> dict[str, Any]:
-        """The members of an answer that say of which snapshot it is, and of which version of a lake table."""
+        """The members of an answer that name its snapshot and its version of a lake table."""
         version = {} if self.table_version is None else {"table_version": self.table_version}
         return {"snapshot": self.view.snapshot.number, **version}
 
     def trace(self) -> None:
-        """Note each step from here on, if the answer is to explain itself."""
+        """Record each step from now on, if the request asks for an explanation."""
         if self.options.explain:
             self.stats.trace = Trace()
 
     def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A call of the index. Moved where a newer snapshot may do better; AnswerTooLarge names the setting."""
+        """Call a method of the index. Moved where the query has to be repeated (`mend`). AnswerTooLarge, which names
+        the setting, in place of BeyondBound."""
         try:
             return call(*args, **kwargs)
         except MENDABLE as error:
@@ -148,8 +150,8 @@ class Question:
             raise too_large(error) from None
 
     def mend(self, error: Exception) -> None:
-        """Moved where the index has a newer snapshot than the one at which this error came, or the source file of the
-        error is as it was indexed: back from where it was for a moment."""
+        """Raise Moved if the query may succeed now: the index has a newer snapshot than this query, or the source file
+        of a StalePointer is again as it was indexed."""
         if not (self.may_move and isinstance(error, MENDABLE)):
             return
         moved = self.served.moved_from(self.view.snapshot.number)
@@ -157,7 +159,8 @@ class Question:
             raise Moved
 
     def not_found(self, key: ParsedKey) -> KeyNotFound:
-        """What is answered where no row has the key: what the snapshot covers, and which part of it was asked."""
+        """The error for a key without a row. It says what the snapshot covers, and which part of it the query
+        searched."""
         snapshot, files = self.view.snapshot, self.view.source_files
         told = {"rows": snapshot.rows, "source_files": files}
         members = {"key": self.shown(key), **self.of_snapshot, "covered": told}
@@ -185,7 +188,7 @@ def answered(served: ServedIndex, options: Options, hold: Hold, work: Callable[[
 
 
 def too_large(error: BeyondBound) -> AnswerTooLarge:
-    """The error of a bound, with the setting that has it."""
+    """The error of an exceeded limit, with the name of its setting."""
     return AnswerTooLarge(f"{error} (setting {'max_rows' if error.unit == 'rows' else 'max_answer_bytes'})")
 
 

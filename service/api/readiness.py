@@ -1,4 +1,4 @@
-"""`/readyz`: what is served of each index. From memory alone: storage that hangs delays no probe."""
+"""The answer of `/readyz`: the state of each index. It comes from memory, so storage that hangs delays no probe."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from gnomon.base import kernel
 from gnomon.service.errors import NotReady
 from gnomon.service.indexes import ServedIndex
 
-SATURATED_SECONDS = 5.0  # for which an index refuses requests until the process is not ready
+SATURATED_SECONDS = 5.0  # after an index refused all requests for this time, the process is not ready
 
 
 def readiness(indexes: Iterable[ServedIndex]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _state(served: ServedIndex) -> dict[str, Any]:
 
 
 def coverage_told(served: ServedIndex) -> dict[str, Any] | None:
-    """The coverage of an index as it was last seen; None until then."""
+    """The coverage of an index at the last listing of its source; None before the first one."""
     coverage = served.coverage
     if coverage is None:
         return None

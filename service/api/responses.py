@@ -1,4 +1,4 @@
-"""Answers with rows: compressed, known by an ETag, and with the memory that they hold until they are sent."""
+"""Answers with rows: their compression, their ETag, and the memory that they hold until they are sent."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gnomon.service.memory import Hold
 
-CHUNK_BYTES = 64 * 1024  # that are handed to the connection at a time: it waits for its client between them
+CHUNK_BYTES = 64 * 1024  # passed to the connection at a time: it waits for its client between two chunks
 LEAST_COMPRESSED = 1024  # bytes; a smaller answer fits into one packet anyway
 LEVEL = 1  # of both codings: the fastest
 GZIP_WINDOW = 31  # the largest window, and the header of gzip
@@ -28,7 +28,7 @@ class Sealed(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header fields that say so."""
+        """The header fields with the ETag and the content coding."""
         return VARY | {"etag": self.etag} | ({"content-encoding": self.encoding} if self.encoding else {})
 
     def is_known(self, request: Request) -> bool:
@@ -38,7 +38,7 @@ class Sealed(NamedTuple):
 
 
 def sealed(body: bytes, encoding: str, hold: Hold) -> Sealed:
-    """An answer, compressed where that pays. It holds its bytes from here on."""
+    """An answer, compressed unless it is short. Shrinks `hold` to the bytes of the answer."""
     encoding = encoding if len(body) >= LEAST_COMPRESSED else ""
     digest = blake2b(body, digest_size=12).hexdigest()
     if encoding:
@@ -64,7 +64,7 @@ class Pieces(Protocol):
         ...
 
     def piece(self, hold: Hold) -> bytes:
-        """The next piece, of which `hold` has the bytes after the call."""
+        """The next piece. After the call, `hold` has the bytes of the piece."""
         ...
 
     def rest(self, error: Exception) -> bytes:
@@ -97,7 +97,7 @@ class GzipPieces:
 
 
 class HeldResponse(Response):
-    """Bytes and the memory that they hold, which is given back when the connection has taken the last of them."""
+    """An answer that gives its memory back when the connection has taken the last byte."""
 
     def __init__(self, body: bytes, hold: Hold, headers: Mapping[str, str], media_type: str) -> None:
         super().__init__(body, headers=headers, media_type=media_type)
@@ -139,7 +139,7 @@ class PiecesResponse(Response):
                     break
                 try:
                     piece, hold = await self._more()
-                except Exception as error:  # noqa: BLE001  the status is sent: the answer itself carries the error
+                except Exception as error:  # noqa: BLE001  the status is sent: the body has to report the error
                     piece = self._pieces.rest(error)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

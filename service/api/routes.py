@@ -1,4 +1,4 @@
-"""What is answered where. Handlers parse, hand the work to the threads of an index, and return bytes."""
+"""The routes. Handlers parse a request, pass the work to the threads of an index, and return bytes."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -54,10 +54,10 @@ from gnomon.service.settings import Settings
 Handler = Callable[[Request], Awaitable[Response]]
 
 ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
-# Memory that is taken before work begins; when rows are found it grows, if they need more (`query.PAGE_BYTES`).
+# Memory that a request takes before its work begins. It grows when rows are found that need more (`query.PAGE_BYTES`).
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
 FEW_KEYS = 10  # a batch of at most this many keys uses the threads of single keys
-SHORT_BYTES = 4096  # of a path and query that are read there, too
+SHORT_BYTES = 4096  # of a path and query whose key the event loop may read
 SMALL_BODY = 2048  # bytes that are parsed where the event loop runs
 
 
@@ -71,12 +71,13 @@ class Service:
 
     @property
     def bodies(self) -> Memory:
-        """The memory of bodies that come in and of the batches in them."""
+        """The memory for request bodies and the batches in them."""
         return self.indexes.bodies
 
 
 class KeyConvertor(Convertor[str]):
-    """The rest of a path, whatever it holds: slashes, nothing, line ends. `requests.path_key` reads the key itself."""
+    """The rest of a path, with any characters: it may be empty, or have slashes or line ends. `requests.path_key` reads
+    the key itself."""
 
     regex = "(?s:.*)"
 
@@ -91,7 +92,7 @@ register_url_convertor("key", KeyConvertor())
 
 
 class PlainRoute(APIRoute):
-    """A route that FastAPI describes, but whose handler takes the request itself: nothing is to be solved for it."""
+    """A route that FastAPI documents, and whose handler takes the request without FastAPI's dependency injection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -150,7 +151,7 @@ def _key_of_query(request: Request) -> tuple[Options, dict[str, str]]:
 
 @contextmanager
 def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
-    """KeyNotFound of a key in the path whose slashes a proxy may have merged says so."""
+    """Extend the text of KeyNotFound if a proxy may have merged slashes of the key in the path."""
     try:
         yield
     except KeyNotFound as error:
@@ -316,7 +317,7 @@ async def readyz(request: Request) -> Response:
 
 
 def _without_body(handler: Handler) -> Handler:
-    """The HEAD of a GET whose answer costs little."""
+    """The handler of HEAD for a GET whose answer costs little."""
 
     async def head(request: Request) -> Response:
         return _bodiless(await handler(request))

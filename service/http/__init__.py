@@ -2,10 +2,10 @@
 
 - `connection`        HTTP/1.1 on one connection, with limits
 - `protocol_errors`   answers to requests that the connection refused
-- `limits`            the limits of a connection that settings decide
-- `idle_connections`  which connection is closed where there are too many
+- `limits`            the limits of a connection, from the settings
+- `idle_connections`  closes an idle connection where there are too many
 - `request_cycle`     a request and its answer on a connection
-- `send_progress`     ends a client that does not take its answer
+- `send_progress`     closes the connection of a client that does not read its answer
 - `transports`        TLS over a socket, and a close that lets the client read the answer
 - `tls`               certificates
 - `requests`          paths and bodies to keys

@@ -1,7 +1,8 @@
-"""The JSON of a batch, read in Python. The decoder in C holds all other threads up until it is done, for seconds where
-a body of a few megabytes is full of small values; this one gives way every few milliseconds, and ends in time.
+"""Decodes the JSON of a batch in Python. The decoder in C blocks all other threads until it is done: for seconds, if a
+body of a few megabytes is full of small values. The Python decoder lets other threads run every few milliseconds, and
+stops at a limit of values.
 
-Both read the same language with the same errors: only what scans a value is another."""
+Both accept the same JSON and raise the same errors; only the function that scans a value differs."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +24,7 @@ def decode(body: bytes, most_keys: int) -> Any:
 
 
 class _Decoder(json.JSONDecoder):
-    """For one body."""
+    """A decoder for one body, which counts its values."""
 
     def __init__(self, most_keys: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: uvicorn's protocol over httptools, with a limit on everything a client may send or hold.
 
 A request that is refused before its routes see it (400, 408, 414, 431, or 503 for one connection too many) is answered
-in its turn, through the whole app, which finds the error in its scope (`protocol_errors`): so it is logged, counted
-and has an id like any other. One whose client has left is cancelled."""
+in its turn, through the whole app, which finds the error in its scope (`protocol_errors`): so it is logged, counted and
+has an id like any other. A request whose client has left is cancelled."""
 
 import asyncio
 import ssl
@@ -30,9 +30,9 @@ from gnomon.service.settings import Settings
 
 HEAD_BYTES = 64 * 1024  # of all header fields
 MOST_FIELDS = 200
-MOST_AHEAD = 100  # requests of one connection that wait for the answer to the one before
-LONG_PATH_BYTES = 1024  # a longer path is decoded after its caller is known: that takes up to 10 ms
-SHOWN_BYTES = 256  # of a target that is refused, in the answer and the log
+MOST_AHEAD = 100  # requests of one connection that wait for earlier answers
+LONG_PATH_BYTES = 1024  # decoding a longer path takes up to 10 ms, so the caller is checked first
+SHOWN_BYTES = 256  # of a refused path and query, in the answer and the log
 HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
 GRACE_SECONDS = 1.0  # how long an idle connection stays open after a signal to end
 PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
         return True
 
     async def _shake_hands(self, context: ssl.SSLContext) -> None:
-        """Go on with TLS. A client whose handshake fails or is late loses its connection."""
+        """Start TLS. The connection is closed if the handshake fails or takes too long."""
         seconds = min(HANDSHAKE_SECONDS, self.limits.read_seconds)
         encrypted = None
         try:
@@ -114,11 +114,11 @@ class Connection(HttpToolsProtocol):
         return not waiting_to_be_read and not self.transport.get_write_buffer_size()
 
     def drop(self) -> None:
-        """Close at once, and no longer count."""
+        """Close at once, and remove the connection from the counted ones."""
         self.connections.discard(self)
         if self._handshake is not None:
             self._handshake.cancel()  # asyncio would go on with the handshake of a closed socket
-        self.transport.close()  # sends the notice of the end, where there is TLS
+        self.transport.close()  # with TLS, this sends close_notify
         self._socket_transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -137,7 +137,8 @@ class Connection(HttpToolsProtocol):
                 self._task.cancel()
 
     def shutdown(self) -> None:
-        """Close when what was asked is answered. One that is idle may send one more request: it may be on its way."""
+        """Close after the last answer. An idle connection stays open for GRACE_SECONDS, since a request may be under
+        way."""
         self._ending = True
         if self.cycle is None or self.cycle.response_complete:
             self.loop.call_later(GRACE_SECONDS, self._close_if_idle)
@@ -154,12 +155,12 @@ class Connection(HttpToolsProtocol):
         self._timer = None if seconds is None else self.loop.call_later(seconds, self._time_is_over)
 
     def _time_is_over(self) -> None:
-        """The request that comes in is not whole in its time; or none came."""
+        """The timer's callback: the current request is not complete in time, or none came."""
         self._timer = None
         if self.transport.is_closing():
             return
         if self._in_head and self.cycle is not None and not self.cycle.response_complete:
-            self._set_timer(self.limits.read_seconds)  # it is not its turn: answers before it are still to come
+            self._set_timer(self.limits.read_seconds)  # an earlier request is not answered yet
             return
         if self._in_head and not self._head_bytes:
             self._close()
@@ -167,7 +168,7 @@ class Connection(HttpToolsProtocol):
         error = RequestTooSlow(f"the request was not whole in {self.limits.read_seconds:g} s (setting read_seconds)")
         if self._in_head:
             self._refuse(error)
-        elif self.pipeline:  # it is not read because it is not its turn
+        elif self.pipeline:  # reading is paused until earlier requests are answered
             self._set_timer(self.limits.read_seconds)
         elif self.cycle.response_complete:
             self._close()
@@ -194,7 +195,7 @@ class Connection(HttpToolsProtocol):
     timeout_keep_alive_handler = eof_received = _close
 
     def _stop_reading_requests(self) -> bool:
-        """Discard what comes in from here on. Returns whether something may: a part of the request that is answered."""
+        """Discard all further input. Returns whether a part of the answered request may still come."""
         unread, self._refused = self._refused or (self.cycle is not None and self.cycle.more_body), True
         return unread
 
@@ -228,8 +229,8 @@ class Connection(HttpToolsProtocol):
             self._refuse(_head_too_large())
 
     def _read_without_upgrade(self, rest: bytes) -> None:
-        """Nothing but HTTP/1.1 is spoken here: the request counts as if it had not offered more. The parser stops at an
-        upgrade, and takes a body for the other protocol."""
+        """Parse the request again without its offer to upgrade, since only HTTP/1.1 is supported. The parser stops at
+        an upgrade, and takes a body for data of the other protocol."""
         self._upgrades = False
         self.parser = httptools.HttpRequestParser(self)
         fields = [(name, value) for name, value in self.headers if name not in (b"upgrade", b"http2-settings")]
@@ -255,7 +256,7 @@ class Connection(HttpToolsProtocol):
         self._field_bytes += len(name) + len(value) + 4
         if self._field_bytes > HEAD_BYTES or len(self.headers) >= MOST_FIELDS:
             self._fail(_head_too_large())
-        if self._in_head:  # what stands behind a body is no field of the request: no proxy has looked at it
+        if self._in_head:  # fields after a body (trailers) are ignored: no proxy has checked them
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -323,14 +324,14 @@ class Connection(HttpToolsProtocol):
         self._rest_if_idle()
 
     def _rest_if_idle(self) -> None:
-        """Note that the connection is idle, where every request is answered and no other has begun."""
+        """Add the connection to the idle ones if every request is answered and no other has begun."""
         if self.cycle.response_complete and self._in_head and not (self._begun or self._head_bytes):
             self.idle.add(self)
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 
     def _put(self, keep_alive: bool) -> None:
-        """Let the app answer the request of the scope, when it is its turn."""
+        """Let the app answer the request of the scope, after all earlier ones."""
         before = self.cycle
         if len(self.pipeline) >= MOST_AHEAD and not self._refused:
             self._fail(BadRequest(f"more than {MOST_AHEAD} requests were sent ahead of the answers"))
@@ -368,12 +369,12 @@ class Connection(HttpToolsProtocol):
         raise error
 
     def _refuse(self, error: Exception) -> None:
-        """Answer what cannot be read, after what was asked before, and end the connection."""
+        """Answer an unreadable request with an error, after all earlier answers, and close the connection."""
         self._refused = True
         self._set_timer(None)
         if not self._begun:
             self.on_message_begin()
-        if self.cycle is not None and self.cycle.scope is self.scope:  # its body is broken, the app has the rest
+        if self.cycle is not None and self.cycle.scope is self.scope:  # only its body is broken
             if self.cycle.response_complete:
                 self.transport.close()
             self.cycle.keep_alive = False
@@ -396,7 +397,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _without_upgrade(connection: bytes) -> bytes:
-    """What a field Connection says of the connection itself."""
+    """The value of the field Connection, reduced to close or keep-alive."""
     return b"close" if b"close" in [word.strip() for word in connection.lower().split(b",")] else b"keep-alive"
 
 

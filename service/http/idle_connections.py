@@ -7,7 +7,7 @@ import termios
 from collections import OrderedDict
 from typing import Protocol
 
-MOST_TRIED = 8  # connections for one new one, so that a new one costs the same however many are idle
+MOST_TRIED = 8  # idle connections tried for a new one, so that its cost does not grow with their number
 
 
 class Closable(Protocol):
@@ -37,8 +37,8 @@ class IdleConnections:
         self._oldest_first.pop(connection, None)
 
     def close_longest(self) -> bool:
-        """Close the connection that has been idle longest; False where none is. A connection that is not quiet, as a
-        request of it waits in the system or part of an answer in memory, is put last."""
+        """Close the connection that has been idle longest; False where none is. A connection that is not quiet (the
+        system holds unread bytes, or memory an unsent part of an answer) is put last."""
         for _ in range(min(MOST_TRIED, len(self._oldest_first))):
             connection, _ = self._oldest_first.popitem(last=False)
             if connection.is_quiet():

@@ -10,13 +10,13 @@ ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may send, and in which time."""
+    """How much a client may send, and how long it may take."""
 
     target_bytes: int
     connections: int
     read_seconds: float
     idle_seconds: float
-    root_path: str = ""  # that probes may begin with
+    root_path: str = ""  # path before the path of a probe
 
     @classmethod
     def of(cls, settings: Settings) -> "Limits":

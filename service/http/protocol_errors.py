@@ -10,7 +10,8 @@ from gnomon.service.redaction import Roots
 
 
 class RefusalsApp:
-    """The layer that answers a request whose scope says, under `refused` of its state, why nothing else will."""
+    """The layer that answers a request with the error in `scope["state"]["refused"]`. Requests without such an error
+    pass."""
 
     def __init__(self, app: ASGIApp, roots: Callable[[], Roots]) -> None:
         self._app = app

@@ -14,7 +14,7 @@ from gnomon.service.http import batch_json
 from gnomon.service.http.options import cut
 from gnomon.service.memory import Hold, Memory
 
-PARSED = 4  # times its bytes is what a body takes with the batch in it
+PARSED = 4  # memory of a body with its batch, as a multiple of the body's bytes
 ENCODED = "path_is_encoded"  # in the state of a request: its path is percent-encoded
 _MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
@@ -28,7 +28,7 @@ class Batch:
 
 
 def route_path(scope: Mapping[str, Any]) -> str:
-    """The decoded path below `root_path`, which is where an app is mounted, or what a proxy serves it under.
+    """The decoded path below `root_path`, the path at which the app is mounted, or under which a proxy serves it.
 
     A path that does not begin with the root path is returned whole: the proxy has removed the root path."""
     path: str = scope["path"]
@@ -56,8 +56,9 @@ def path_key(scope: Mapping[str, Any]) -> str:
 
 
 def may_lack_slashes(scope: Mapping[str, Any], key: str) -> bool:
-    """Whether a proxy may have merged slashes of the key in the path. One that decodes paths sends `https%3A%2F%2Fhost`
-    on as `https:/host`, and `a%2F%2Fb` as `a/b`: slashes that are not escaped, and never two in a row."""
+    """Whether a proxy may have merged slashes of the key in the path. A proxy that decodes paths forwards
+    `https%3A%2F%2Fhost` as `https:/host`, and `a%2F%2Fb` as `a/b`. So the slashes are not escaped, and never two in a
+    row."""
     if _MERGED.match(key):
         return True
     raw: bytes = scope.get("raw_path") or b""

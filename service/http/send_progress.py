@@ -8,15 +8,16 @@ import termios
 from contextlib import suppress
 
 STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the lowest rate that is served: LEAST_BYTES in STALLED_SECONDS
-# The system of a client makes room in steps, of 64 KiB on loopback: at the least rate one step a time is certain.
+# The system of a client frees space for new bytes in steps, of 64 KiB on loopback. At the lowest rate, only one step in
+# STALLED_SECONDS is certain.
 LEAST_STEP_BYTES = LEAST_BYTES // 2
 
 
 class SendProgress:
-    """Watches what is unsent, from `start` until `stop`, and aborts the connection of a client that takes too little.
+    """Watches the unsent bytes, from `start` until `stop`, and aborts the connection of a client that reads too slowly.
 
-    Unsent is what waits in this process and in the system: the system may take 4 MB at once, and then nothing for
-    minutes, while the client reads steadily."""
+    Unsent bytes wait in this process or in the system. The bytes in the system count because it may take 4 MB at once,
+    and then nothing for minutes, while the client reads steadily."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -45,7 +46,8 @@ class SendProgress:
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not acknowledged; where the system does not count them, those that it has not taken."""
+    """Bytes that the client has not acknowledged; where the system does not count these, bytes that the system has not
+    taken."""
     size = transport.get_write_buffer_size()
     connection: socket.socket = transport.get_extra_info("socket")
     with suppress(OSError, ValueError):  # ValueError: of a closed socket

@@ -20,8 +20,8 @@ class _Encrypted(Exception):
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """The certificate and key of the settings for connections; None where the settings name no certificate.
 
-    UsageError names the file that is missing, is no PEM, or does not fit. A certificate that no client will take, as
-    it has expired, is served: the log warns of it."""
+    UsageError names the file that is missing, is no PEM, or does not fit. A certificate that clients will refuse, such
+    as an expired one, is used; the log warns of it."""
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None and key is None:
         return None
@@ -83,7 +83,8 @@ def _holds_certificate(path: str) -> bool:
 
 
 def _trouble(server: ssl.SSLContext, certificate: str) -> str:
-    """Why a client that trusts this very certificate would refuse it: it shakes hands with it, in memory."""
+    """The reason why a client that trusts this certificate would refuse it, from a handshake in memory; empty if it
+    would not."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -8,14 +8,15 @@ from typing import Any
 
 # How long TLS takes to send the rest of an answer after `close`; `SendProgress` ends a client that does not read.
 CLOSE_SECONDS = 86_400.0
-WRITE_BUFFER_BYTES = 64 * 1024  # until an answer waits, as without TLS; the default of asyncio is 512 KiB
+WRITE_BUFFER_BYTES = 64 * 1024  # unsent bytes until an answer waits, as without TLS; asyncio's default is 512 KiB
 LINGER_SECONDS = 2.0  # how long the rest of a refused request is read, so that the client sees the answer
 
 
 class EncryptedTransport:
     """TLS over the transport of a socket, from `start_tls`.
 
-    asyncio's own forgets its state at a second `close`, and does not count what waits in the transport below it."""
+    asyncio's own TLS transport loses its state at a second `close`, and does not count bytes that wait in the transport
+    below it."""
 
     def __init__(self, tls: asyncio.Transport, socket_transport: asyncio.Transport) -> None:
         self._tls = tls
@@ -29,7 +30,7 @@ class EncryptedTransport:
         return self._tls.get_write_buffer_size() + self._socket_transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Send the rest and the notice of the end, then close."""
+        """Send the remaining bytes and close_notify, then close."""
         if not self._tls.is_closing():
             self._tls.close()
 

@@ -1,7 +1,7 @@
 """The indexes that are served.
 
-- `config`         their names and paths
-- `registry`       all of them, by name
+- `config`         the names and paths of the indexes
+- `registry`       all served indexes, by name
 - `served`         one index that follows its newest snapshot
 - `answer_cache`   whole answers, kept
 - `threads`        the threads that read an index

@@ -27,7 +27,7 @@ class KeptAnswer:
 
 
 class AnswerCache:
-    """Answers by what was asked. Safe to share between threads."""
+    """Answers by a key that has the query and its snapshot. Safe to share between threads."""
 
     def __init__(self, limit: int) -> None:
         self._largest = limit // LARGEST_SHARE
@@ -46,8 +46,8 @@ class AnswerCache:
         return None
 
     def at_hand(self, asked: Hashable, index: AtHand, most_bytes: int) -> KeptAnswer | None:
-        """The answer that the index would give now, of at most that many bytes, where memory alone tells. What is not
-        told is for `get`: it is not counted."""
+        """A cached answer of at most `most_bytes` bytes, if memory alone shows that the index would give it now. None
+        is not counted as a miss, since the caller then uses `get`."""
         kept = self._answers.peek(asked)
         if kept is None or len(kept.body) > most_bytes or not index.are_unchanged(kept.files):
             return None

@@ -1,4 +1,4 @@
-"""Which indexes are served, by the names that paths of requests give them."""
+"""The names and paths of the served indexes. Paths of requests use these names."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ _NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Place:
-    """One index of the service. `columns` are the only ones it shows (all for None), less those in `hidden`; errors
-    name where these two were given."""
+    """One index of the service. It shows the columns in `columns` (None: all) without the ones in `hidden`.
+    `columns_given` and `hidden_given` are the places of these settings, for errors."""
 
     name: str
     path: str
@@ -26,8 +26,8 @@ class Place:
 def places(settings: Settings) -> list[Place]:
     """The indexes of the settings, the default first. An index without `NAME=` is called after its last folder.
 
-    UsageError for a name that cannot stand in a path, that is there twice, or that the settings of columns alone
-    know."""
+    UsageError for a name that is invalid in a path, that two indexes have, or that occurs only in the settings of
+    columns."""
     found: dict[str, Place] = {}
     where = settings.where("indexes")
     for given in settings.indexes:

@@ -12,21 +12,21 @@ from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
 
 OPEN_SECONDS = 15.0  # how long the start waits for storage
-BODIES_SHARE = 4  # one part in four of the memory for requests is for bodies that come in and for the batches in them
+BODIES_SHARE = 4  # one part in four of the memory for requests is for their bodies and the batches in these
 
 
 class Indexes:
-    """All served indexes; the first is the default. They share the memory for caches evenly. `memory` is that of the
-    requests that are worked on, `bodies` that of their bodies.
+    """All served indexes; the first is the default. Each has an equal share of the memory for caches. `memory` is the
+    memory of running requests, `bodies` the memory of request bodies.
 
-    They are opened side by side. One that cannot be, because its storage does not answer, stays closed, and is opened
-    by a later look. Where it cannot be for another reason, that is raised (what `shadow.open_index` raises), unless the
-    service is `patient`: one that ran before waits for its index. UsageError for names."""
+    The indexes are opened concurrently. An index whose storage does not answer stays closed until a later check opens
+    it. Another failure (of `shadow.open_index`) is raised, unless the service is `patient`: a worker that replaces a
+    dead one waits for its indexes. UsageError for invalid names."""
 
     def __init__(self, settings: Settings, patient: bool = False) -> None:
         found = places(settings)
         share = settings.cache_bytes // len(found)
-        # Apart, so that no body keeps memory from the work that would give it back.
+        # Separate, so that bodies cannot take all the memory that running requests need to end.
         self.bodies = Memory(settings.memory_bytes // BODIES_SHARE)
         self.memory = Memory(settings.memory_bytes - self.bodies.most_bytes)
         self._by_name = {place.name: ServedIndex(settings, place, share, self.memory) for place in found}
@@ -61,5 +61,5 @@ class Indexes:
 
     @property
     def roots(self) -> Roots:
-        """What no answer may name, of all of them."""
+        """The names that no answer may contain, of all indexes."""
         return sum((served.roots for served in self), Roots())

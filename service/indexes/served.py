@@ -30,7 +30,7 @@ from gnomon.shadow.storage import CacheCounts, storage_at, within
 
 ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
 PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
-LONGEST_PAUSE = 30.0  # seconds between two looks that fail, unless the settings ask for fewer looks
+LONGEST_PAUSE = 30.0  # most seconds between two failed checks, unless the settings ask for fewer checks
 LOOK_SECONDS = 60.0  # for one look for a newer snapshot
 LIST_SECONDS = 600.0  # for one listing of the source
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
@@ -58,7 +58,8 @@ class Coverage(NamedTuple):
 
 
 class ServedIndex:
-    """Safe to share between threads. It is opened by `refresh`, and follows the newest snapshot from `follow` on.
+    """One served index. `refresh` opens it; after `follow`, it moves to each newer snapshot. Safe to share between
+    threads.
 
     The results of the last check are in memory: `failure`, why the index is not open; `refused`, why the newest
     snapshot is not served; `unreachable`, why the check failed; `coverage`, and `coverage_error`, why the coverage is
@@ -98,7 +99,7 @@ class ServedIndex:
 
     @property
     def index(self) -> Index:
-        """The index at the newest snapshot that is good; it moves. NotOpen while storage has not let it be opened."""
+        """The index at the newest valid snapshot; it moves to newer ones. NotOpen while it could not be opened."""
         if self._index is None:
             why = redact(self.failure, self.roots) if self.failure is not None else "storage has not answered yet"
             raise NotOpen(f"index {self.place.name} is not open yet, it is tried again and again: {why}")
@@ -106,9 +107,9 @@ class ServedIndex:
 
     @property
     def roots(self) -> Roots:
-        """What no answer may name."""
+        """The names that no answer may contain: folders, and hidden columns."""
         path = self.place.path
-        place = path if "://" in path else os.path.abspath(path)  # as errors name it; a relative one may be any word
+        place = path if "://" in path else os.path.abspath(path)  # as in errors; a relative path may be any word
         index = self._index
         if index is None:
             return Roots(((place, "the index"),))
@@ -124,22 +125,22 @@ class ServedIndex:
         )
 
     def now(self) -> Index:
-        """The index at its newest snapshot, which it will not move from, or, if the settings say so, as of the newest
-        version of its lake table. Errors as in `Index.at_newest_version`."""
+        """The index pinned to its newest snapshot or, if the settings say so, to the newest version of its lake table.
+        Errors as in `Index.at_newest_version`."""
         return self.index.at_newest_version()
 
     @property
     def at_hand(self) -> AtHand | None:
-        """What the newest snapshot tells from memory alone; None where a look-up has to ask a store, or has not been
-        made yet."""
+        """What memory alone knows of the newest snapshot; None where a look-up has to read from the store, or where
+        none has been made yet."""
         if self._limits is not None or self._index is None:
             return None
         found = self._index.at_hand
         return found if found.is_ready else None
 
     def at(self, snapshot: int | None) -> Index:
-        """The index at the newest snapshot for None; else at one it will never move from. SnapshotNotFound where that
-        is gone."""
+        """The index pinned to a snapshot; for None the index at the newest snapshot, which moves. SnapshotNotFound
+        where the snapshot is gone."""
         index = self.index
         if snapshot is None:
             return index
@@ -147,7 +148,7 @@ class ServedIndex:
         return here if here.view.snapshot.number == snapshot else self.pinned(snapshot)
 
     def pinned(self, snapshot: int) -> Index:
-        """The index at a snapshot it will never move from."""
+        """The index pinned to a snapshot."""
         with self._pinning:
             if snapshot in self._pinned:
                 self._pinned.move_to_end(snapshot)
@@ -164,9 +165,9 @@ class ServedIndex:
         return {**self.index.cache_counts(), "answers": self.answers.counts}
 
     def moved_from(self, number: int) -> bool:
-        """Whether a snapshot is no longer the one served: for a request whose pointers were stale. A newer one is
-        looked for, where no other thread has found it already; what comes of that says nothing of later looks.
-        SourceNotFound where there is none, and no source either."""
+        """Whether another snapshot than `number` is served now, for a request whose pointers were stale. Looks for a
+        newer one, unless another thread has found it already; a failure of this check is ignored. SourceNotFound where
+        there is none, and the source is gone, too."""
         index = self.index
         if index.view.snapshot.number == number:
             with suppress(ShadowError, OSError):
@@ -229,7 +230,7 @@ class ServedIndex:
         if at_start and not may_pass(error):
             return
         why = redact(error, self.roots)
-        if why != self.unreachable:  # once, not at every look
+        if why != self.unreachable:  # logged once, not after each check
             what = (
                 "cannot be opened, it is tried again" if self._index is None else "the look for a newer snapshot failed"
             )
@@ -243,7 +244,7 @@ class ServedIndex:
         self.refused = why
 
     def cover(self) -> bool:
-        """List the source, for `coverage`; whether that was possible. Raises nothing."""
+        """List the source and set `coverage`. Returns whether that was possible. Raises nothing."""
         if self._index is None:
             return False
         index = self._index.here()
@@ -271,8 +272,8 @@ class ServedIndex:
         return True
 
     def follow(self) -> None:
-        """Look for newer snapshots, and at the source, until `stop`: in a thread for each, which a request's reads do
-        not delay, and which hold up nothing where a look hangs."""
+        """Look for newer snapshots and list the source until `stop`, each in its own thread. Reads of requests do not
+        delay these threads, and a check that hangs delays nothing else."""
         self._stopped, self._moved = threading.Event(), threading.Event()
         for look in (self._look_on, self._cover_on):
             arguments = (self._stopped, self._moved)
@@ -280,7 +281,7 @@ class ServedIndex:
             threading.Thread(target=look, args=arguments, name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """End the looks, without waiting for one that is under way. Save what was learned about source pages."""
+        """Tell both threads to end, without waiting for them. Save what fetches learned about source pages."""
         self._stopped.set()
         self._moved.set()
         self._save_maps()
@@ -297,13 +298,13 @@ class ServedIndex:
             self._index.save_maps(seldom)
 
     def _pause(self, failed: int) -> float:
-        """Seconds until the next look, a little more or less, so that workers do not all come at once."""
+        """Seconds until the next check, with a random part, so that workers do not all read at once."""
         every = self._settings.refresh_seconds
         first = every if self.is_open else min(every, FIRST_PAUSE)
         return _backed_off(first, failed, every) * _CHANCE.uniform(0.8, 1.2)
 
     def _cover_on(self, stopped: threading.Event, moved: threading.Event) -> None:
-        """The source is listed again sooner where the snapshot moved."""
+        """List the source at intervals, and sooner after a move to a newer snapshot."""
         failed, every = 0, self._settings.coverage_seconds
         while not stopped.is_set():
             failed = 0 if self.cover() else failed + 1
@@ -319,5 +320,5 @@ def _backed_off(first: float, failed: int, every: float) -> float:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether storage may answer later, with nothing done about it."""
+    """Whether an error of storage may pass without anyone's action."""
     return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)

@@ -15,8 +15,8 @@ def visible(place: Place, names: Iterable[str]) -> list[str]:
 
 
 def check_columns(place: Place, view: View) -> None:
-    """UsageError where the settings name a column that the index does not have: misspelt, it would be shown where it
-    was to be hidden; and where they leave none."""
+    """UsageError where the settings name a column that the index does not have, since a misspelt hidden column would be
+    shown. UsageError also where they hide all columns."""
     if place.columns == ():
         raise UsageError(f"{place.columns_given}: index {place.name}: expected at least one column, found none")
     for where, names in ((place.columns_given, place.columns or ()), (place.hidden_given, place.hidden)):

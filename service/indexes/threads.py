@@ -1,13 +1,14 @@
 """The threads in which requests read files. Each index has its own for single keys and for batches, as many as the
 settings say: reads of one index that hang do not block another index, and batches do not block single keys.
 
-Clients take turns. A quarter of the threads, at least one of several, is not for a client that has all others; one
-client has half of the places to wait. A request begins when the memory that it needs is free.
+Clients take turns. One client may use three quarters of the threads, and never all if there are several; it may have
+half of the places to wait. A request begins when the memory that it needs is free.
 
-A wait for a store ends with the time of its request, or when its client leaves (`gnomon.shadow.storage.deadlines`), and
-work ends between keys. But nothing can end a thread that waits for a disk. A thread whose request was answered before
-it ended is `stuck`, and another thread replaces it, as long as there are no more stuck threads than the settings have
-threads. Beyond that, fewer threads remain to work. With none left, requests are refused at once until threads end."""
+A wait for a store ends at the time limit of its request, or when its client leaves (`gnomon.shadow.storage.deadlines`),
+and work ends between keys. But nothing can end a thread that waits for a disk. A thread whose request was answered
+before it ended is `stuck`, and another thread replaces it, as long as there are no more stuck threads than the settings
+have threads. Beyond that, fewer threads remain to work. With none left, requests are refused at once until threads
+end."""
 
 import asyncio
 import sys
@@ -26,8 +27,8 @@ from gnomon.service.memory import Hold, Memory, NeedsMemory
 from gnomon.shadow.storage import within
 
 IDLE_SECONDS = 30.0  # after which a thread without work ends
-MEMORY_SECONDS = 0.02  # after which a thread looks again whether memory for the work that waits is free
-FOR_OTHERS = 4  # one thread in four is for other clients than the one that has the rest
+MEMORY_SECONDS = 0.02  # between two checks whether memory for waiting work is free
+FOR_OTHERS = 4  # one thread in four stays free for other clients
 STORAGE = "gnomon.shadow.storage"
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class Threads:
 
     @property
     def stuck(self) -> int:
-        """Threads whose request was answered, or left, before they were done."""
+        """Threads whose request was answered, or whose client left, before they were done."""
         return len(self._given_up)
 
     @property
@@ -108,17 +109,17 @@ class Threads:
         return not self._places or self.running + self.waiting >= self._places + self._max_waiting
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a blocking call that takes little memory: `work` for any client, without its memory."""
+        """Make a blocking call that takes little memory: `work` without a client and without memory."""
         result, hold = await self.work(lambda _: call(*args, **kwargs), "", 0)
         hold.close()
         return result
 
     async def work(self, call: Callable[[Hold], T], client: str, size: int) -> tuple[T, Hold]:
-        """Make a blocking call in a thread, with `size` bytes of memory or more, for which it asks its argument.
+        """Make a blocking call in a thread. Its argument holds `size` bytes of memory, and can get more.
 
-        The call shrinks the memory to that of its result, and the caller closes it. Overloaded at once where too many
-        requests wait; TookTooLong after the time a request has, whatever the call does. Where the caller is cancelled,
-        a call that waits is not made."""
+        The call shrinks this memory to the bytes of its result, and the caller gives it back. Overloaded at once where
+        too many requests wait; TookTooLong after the time limit, even if the call still runs. If the caller is
+        cancelled, a waiting call is not made."""
         work = _Work(call, client, size, time.monotonic() + self._timeout_seconds)
         self._take(work)
         timer = work.loop.call_later(self._timeout_seconds, self._end, work)
@@ -130,7 +131,8 @@ class Threads:
         return result
 
     def hold_at_once(self, client: str, size: int) -> Hold | None:
-        """Memory for what a caller does itself, without a wait; None where a thread could not begin it now."""
+        """Memory for work that the caller does itself, without a wait; None where a thread could not begin the work
+        now."""
         with self._changed:
             if self._waiting or self.running >= self._places or self._working[client] >= self._of_client:
                 return None
@@ -180,23 +182,23 @@ class Threads:
         return max(0, min(self._threads, 2 * self._threads - self.stuck))
 
     def _wake(self) -> None:
-        """Let a thread take what waits; a new one where none is idle. The lock is held."""
+        """Let a thread take waiting work: an idle one or else a new one. The caller holds the lock."""
         if self._idle >= self.waiting:
             self._changed.notify()
         elif self._alive < self._places + self.stuck:
-            with suppress(RuntimeError):  # the system has none left: another thread takes the work, now or later
+            with suppress(RuntimeError):  # the system has no thread left: a running one takes the work later
                 threading.Thread(target=self._labour, name=f"gnomon-{self._name}", daemon=True).start()
                 self._alive += 1
 
     def _end(self, work: _Work) -> None:
-        """The time of a request is over."""
+        """End a request whose time limit has passed."""
         if not work.done.done():
             what = "its reads went on" if work.running else "it waited for a thread and for memory"
             seconds = self._timeout_seconds
             work.done.set_exception(TookTooLong(f"not done in {seconds:g} s (setting timeout_seconds): {what}"))
 
     def _give_up(self, work: _Work) -> None:
-        """Nobody waits for this work any more, if anybody did."""
+        """Cancel the work, since nobody waits for it any more. Does nothing if it has ended."""
         with suppress(Exception):
             work.left.set_result(None)
         with self._changed:
@@ -211,8 +213,8 @@ class Threads:
                     self._wake()
 
     def _labour(self) -> None:
-        """What a thread does: one work after the other, until there is none for a while, or a stuck thread that this
-        one stands in for is back."""
+        """The loop of a thread: it does one work after the other. It ends after a while without work, or when a stuck
+        thread that it replaces is free again."""
         while (work := self._next()) is not None:
             result, error, hold = None, None, work.hold
             try:
@@ -239,7 +241,8 @@ class Threads:
             del work, result, error, hold  # an idle thread holds no answer
 
     def _next(self) -> _Work | None:
-        """The work whose client's turn it is, begun; None for a thread that is to end."""
+        """Wait for the next work of the client whose turn it is, and mark the work as running. None: the thread has to
+        end."""
         with self._changed:
             while self._alive <= self._places + self.stuck:
                 for work in self._in_turn():
@@ -255,7 +258,7 @@ class Threads:
             return None
 
     def _in_turn(self) -> Iterator[_Work]:
-        """The next work of each client that has threads left. The lock is held."""
+        """The next work of each client that may use another thread. The caller holds the lock."""
         return (own[0] for client, own in self._waiting.items() if own and self._working[client] < self._of_client)
 
     def _begun(self, work: _Work) -> _Work:
@@ -268,7 +271,7 @@ class Threads:
         return work
 
     def _forget_idle_client(self, client: str) -> None:
-        """There are as many clients here as ask now."""
+        """Drop a client without waiting or running work."""
         if not self._waiting.get(client, True):
             del self._waiting[client]
         if not self._working[client]:

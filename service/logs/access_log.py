@@ -1,4 +1,5 @@
-"""One line for each request: who asked what, and what it took. Keys are left out unless the settings ask for them."""
+"""The access log: one line for each request, with its client, target and cost. Keys are left out unless the settings
+ask for them."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from gnomon.service.http import NAMES
 from gnomon.service.logs.setup import Lines
 
 TARGET_CHARACTERS = 1000
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked every few seconds: logged where they fail
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # requested every few seconds: logged only if they fail
 HIDDEN = "-"
 MOST_WHOLE = 200  # entries that wait, not formatted yet
 
@@ -33,13 +34,13 @@ class Entry:
 
 
 class AccessLog:
-    """Entries to lines of the log. `keys`: whether targets are shown whole; keys may be personal data."""
+    """Writes entries as lines of the log. `keys`: whether lines show keys, which may be personal data."""
 
     def __init__(self, lines: Lines, keys: bool) -> None:
         self._lines, self._keys = lines, keys
 
     def put(self, entry: Entry) -> None:
-        """Log it; the line is made later, in the thread that writes. Probes that are answered well are left out."""
+        """Log an entry. Its line is made later, in the writing thread. Probes that succeed are left out."""
         if entry.status < 400 and entry.route in PROBES:
             return
         if self._lines.waiting < MOST_WHOLE:
@@ -90,7 +91,8 @@ def _whole(scope: Scope) -> str:
 
 
 def _without_keys(scope: Scope, route: str) -> str:
-    """The route, and the query without what is no option: a name that is none may be a key, too."""
+    """The route, and the options in the query. Names and values of all other parameters are hidden, since both may be
+    keys."""
     if not scope["query_string"]:
         return route
     try:

@@ -53,7 +53,7 @@ class Lines:
             self._some.set()
 
     def start(self) -> None:
-        """Begin to write. In a process that was forked off, once more."""
+        """Start the writing thread. A forked process has to call this again."""
         self._writer = threading.Thread(target=self._write_all, name="gnomon-log", daemon=True)
         self._writer.start()
 
@@ -102,7 +102,7 @@ def _line(entry: Entry) -> bytes:
 
 
 def _encoded(members: dict[str, Any]) -> bytes:
-    """The line, its longest texts cut until it fits: a traceback at its front, all else at its end."""
+    """The line. Its longest texts are cut until it fits: a traceback at its beginning, other texts at their end."""
     while True:
         line = _to_json(members).encode("utf-8", "backslashreplace") + b"\n"
         if len(line) <= LINE_BYTES:
@@ -119,7 +119,7 @@ def _members(level: str, logger: str, message: str) -> dict[str, Any]:
 
 
 class _Handler(logging.Handler):
-    """What the loggers of the process say, as lines."""
+    """Writes the records of the process's loggers as lines."""
 
     def __init__(self, lines: Lines) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def start() -> Lines:
     lines = Lines(STDERR)
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _Handler)]:
-        root.removeHandler(handler)  # of the process this one was forked off
+        root.removeHandler(handler)  # of the parent process, after a fork
     root.addHandler(_Handler(lines))
     logging.getLogger("gnomon").setLevel(logging.INFO)
     logging.captureWarnings(True)
@@ -156,7 +156,7 @@ def start() -> Lines:
 
 
 def stop(lines: Lines) -> None:
-    """Write what waits, and log no more."""
+    """Write the waiting lines, and stop logging."""
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _Handler)]:
         root.removeHandler(handler)
@@ -167,7 +167,7 @@ def stop(lines: Lines) -> None:
 
 
 def _of_thread(what: threading.ExceptHookArgs) -> None:
-    """An error that ended a thread, which Python else writes on many lines."""
+    """Log an error that ended a thread on one line. Python would print it on many lines."""
     if what.exc_value is not None:
         name = what.thread.name if what.thread is not None else "a thread"
         logging.getLogger("gnomon.service").error("%s ended with an error", name, exc_info=what.exc_value)

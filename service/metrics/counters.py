@@ -29,7 +29,7 @@ COSTS = (
 
 
 class Timing:
-    """How many times lay between which bounds, and their sum."""
+    """A histogram of durations: the number in each bucket, and their sum."""
 
     __slots__ = ("counts", "seconds")
 
@@ -42,7 +42,7 @@ class Timing:
         self.seconds += seconds
 
     def put(self, family: Metric, labels: dict[str, str]) -> None:
-        """Its samples."""
+        """Add the samples of the histogram to a family."""
         so_far = 0
         for bound, count in zip(BOUNDS, tuple(self.counts), strict=True):
             so_far += count
@@ -52,7 +52,8 @@ class Timing:
 
 
 class _Requests:
-    """Those of one route, method, status and index; the timing is shared by all of a route and index."""
+    """The number of requests of one route, method, status and index. All requests of one route and index share a
+    timing."""
 
     __slots__ = ("count", "timing")
 
@@ -65,7 +66,7 @@ Labels = tuple[str, str, int, str]  # of a request: route, method, status, index
 
 
 class Tallies(Collector):
-    """What is counted when a request ends."""
+    """The counters that grow when a request ends."""
 
     def __init__(self) -> None:
         self._requests: dict[Labels, _Requests] = {}
@@ -76,7 +77,7 @@ class Tallies(Collector):
         self._lookup, self._fetch, self._encode = self._steps.values()
 
     def count(self, labels: Labels, seconds: float, cost: Cost, rejected: str | None) -> None:
-        """A request has ended."""
+        """Count a request that has ended."""
         requests = self._requests.get(labels)
         if requests is None:
             requests = self._new(*labels)

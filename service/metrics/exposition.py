@@ -18,10 +18,10 @@ from gnomon.service.metrics.gauges import Gauges
 from gnomon.service.metrics.multiprocess import Row, Slot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-WRITE_SECONDS = 1.0  # how old what a worker knows of another may be
+WRITE_SECONDS = 1.0  # between two times that a worker publishes its samples
 COUNTED = ("counter", "histogram")
 Sample = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
-# What is no sum: the least or the greatest of all workers.
+# Families that are not summed: the least or the greatest value of all workers counts.
 LEAST = frozenset({"gnomon_snapshot_number", "gnomon_index_open", "process_start_time_seconds", "process_max_fds"})
 GREATEST = frozenset(
     {
@@ -37,7 +37,7 @@ GREATEST = frozenset(
 
 
 class Metrics:
-    """What one app tells. `slot` is its place among several workers, None where it is alone."""
+    """The metrics of one app. `slot` is its place among several workers; None for a single process."""
 
     def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int], tokens: Tokens) -> None:
         self.in_progress = 0
@@ -55,14 +55,14 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def start(self) -> None:
-        """Let other workers know these counts, from now on."""
+        """Begin to publish the samples to the other workers, at intervals."""
         if self._slot is not None:
             self._published()
             self._writer = threading.Thread(target=self._keep_publishing, name="gnomon-metrics", daemon=True)
             self._writer.start()
 
     def stop(self) -> None:
-        """The last counts of this worker; its gauges count no more when it has ended."""
+        """Publish the last counts of this worker. Its gauges no longer count when it has ended."""
         self._stop.set()
         self._published()
         self._scrapes.shutdown(wait=False)
@@ -73,7 +73,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All samples of all workers. Quick, but not for an event loop: a thousand samples take some milliseconds."""
-        families = self._published()  # before the answer: no worker may answer with smaller counts than another did
+        families = self._published()  # published first: no worker may answer later with smaller counts
         rows = [row for family in families for row in _rows(family)]
         if self._slot is not None:
             rows += self._slot.of_others()
@@ -82,7 +82,7 @@ class Metrics:
         return generate_latest(_Told([*told, self._restarts()]))
 
     async def answer(self) -> bytes:
-        """`text`, in a thread that no request for rows waits for."""
+        """`text`, made in a thread that no request for rows uses."""
         return await asyncio.get_running_loop().run_in_executor(self._scrapes, self.text)
 
     def table(self) -> str:
@@ -97,13 +97,13 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _restarts(self) -> Metric:
-        """Of the parent of the workers, so no sum of theirs."""
+        """The number of restarts. The parent of the workers counts them, so they are not summed."""
         family = Metric("gnomon_worker_restarts", "Workers that ended unasked, or hung and were killed.", "counter")
         family.add_sample("gnomon_worker_restarts_total", {}, self._slot.restarts() if self._slot is not None else 0)
         return family
 
     def _published(self) -> list[Metric]:
-        """The samples of this process, which the other workers can read from here on."""
+        """Publish the samples of this process to the other workers, and return them."""
         with self._publishing:
             families = list(self._registry.collect())
             if self._slot is not None:
@@ -114,7 +114,7 @@ class Metrics:
 
 
 class _Told(Collector):
-    """Families that are there already, as `generate_latest` wants them."""
+    """Families that were collected already, in the form that `generate_latest` needs."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families

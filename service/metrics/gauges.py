@@ -17,7 +17,7 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class Gauge:
-    """A metric that is read, as values with their labels."""
+    """A metric whose values, with their labels, are read at each scrape."""
 
     name: str
     text: str
@@ -34,7 +34,7 @@ class Gauge:
 
 
 class Gauges(Collector):
-    """All that is read. `dropped` counts lines of the log."""
+    """All gauges. `dropped` returns the number of dropped lines of the log."""
 
     def __init__(
         self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int], tokens: Tokens

@@ -22,9 +22,9 @@ PREFIX = "gnomon-metrics-"
 LOCK = "lock"
 ENDED = "ended"  # the counts of all workers that have ended
 ENDED_FILE = f"{ENDED}.json"
-MOST_NAMES = 1000  # of workers that ended: another worker may be adding one up
+MOST_NAMES = 1000  # of ended workers, which are kept for a worker that is summing files
 
-# Of a sample: the family, its own name, its labels in order, and its value.
+# A sample: its family, its name, its labels in order, and its value.
 Row = tuple[str, str, tuple[tuple[str, str], ...], float]
 
 
@@ -40,13 +40,13 @@ class Slot:
         return Path(self.folder) / f"{self.name}.json"
 
     def write(self, counts: Iterable[Row], gauges: Iterable[Row]) -> None:
-        """Put the samples of this process in place of those that were there."""
+        """Replace the samples of this process."""
         _write(self.path, {"pid": os.getpid(), "counts": list(counts), "gauges": list(gauges)})
 
     def of_others(self) -> list[Row]:
         """The samples of the other workers; only counts of those that have ended."""
         of_each = {path.stem: _read(path) for path in Path(self.folder).glob("*.json") if path.stem != ENDED}
-        ended = _read(Path(self.folder) / ENDED_FILE)  # after the ones it may have taken over
+        ended = _read(Path(self.folder) / ENDED_FILE)  # read after the files that it may have taken over
         rows = _rows(ended["counts"])
         for name, content in of_each.items():
             if name != self.name and name not in ended["names"]:
@@ -56,12 +56,13 @@ class Slot:
         return rows
 
     def restarts(self) -> int:
-        """How many workers ended unasked."""
+        """The number of workers that ended without being told to."""
         return int(_read(Path(self.folder) / ENDED_FILE)["unasked"])
 
 
 class Exchange:
-    """The folder, as the parent of the workers makes it; it ends with the `with` block. Not for several threads."""
+    """The folder with the files. The parent of the workers makes it, and the end of the `with` block removes it. Not
+    for several threads."""
 
     def __init__(self, within: Path | None = None) -> None:
         parent = within or (MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
@@ -81,12 +82,12 @@ class Exchange:
         os.close(self._lock)
 
     def slot(self) -> Slot:
-        """A place that no worker had before."""
+        """A new slot, for a new worker."""
         self._given += 1
         return Slot(str(self.folder), str(self._given))
 
     def ended(self, slot: Slot, asked: bool) -> None:
-        """Take over the counts of a worker that has ended, as it was `asked` to or not."""
+        """Take over the counts of a worker that has ended. `asked`: whether it was told to end."""
         path = self.folder / ENDED_FILE
         ended = _read(path)
         counts: dict[tuple[object, ...], float] = {}
@@ -100,7 +101,7 @@ class Exchange:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Put a file in place of what was there; what cannot be written is not told, and fails nothing."""
+    """Replace a file. An error of the file system is ignored."""
     new = path.with_suffix(".new")
     with suppress(OSError):
         new.write_text(json.dumps(content))

@@ -17,7 +17,7 @@ from gnomon.service.metrics.exposition import Metrics
 from gnomon.service.tracing import KeylessSpans, add_steps, recording_span, trace_ids
 
 HEADER = b"x-request-id"
-TABLE_VERSION = b"x-table-version"  # of the lake table that an answer is of
+TABLE_VERSION = b"x-table-version"  # the version of the lake table in the answer
 LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -32,8 +32,8 @@ class Following(Protocol):
 
 
 class WatchedApp:
-    """`X-Request-Id` is taken from the request where it is well formed, else made, and stands on every answer; the app
-    has it as `scope["state"]["request_id"]`.
+    """Gives each request an id: its own `X-Request-Id` if that is valid, else a new one. Every answer has the id in
+    this header; the app finds it in `scope["state"]["request_id"]`.
 
     A span that is recorded gets a child for each step of the request.
     Spans in `scope["state"]["spans"]` get the path of the route in place of the path of the request. The layer sets
@@ -96,14 +96,14 @@ class WatchedApp:
                 self._log.put(Entry(scope, cost, began, seconds, route, index, status, sent, rejected))
 
     def _index(self, scope: Scope, route: str) -> str:
-        """The index that was asked; nothing for a route of none, or a name that is none."""
+        """The name of the requested index; empty for a route without an index, or for an unknown name."""
         name = (scope.get("path_params") or {}).get("name")
         if name is not None:
             return name if name in self._names else ""
         return self._service.indexes.default.place.name if route.startswith("/rows") else ""
 
     def _template(self, scope: Scope) -> str:
-        """The path of the route, with its parameters by name: there are not more of them than routes."""
+        """The path of the route, with the names of its parameters. So it has no more values than there are routes."""
         route: Any = scope.get("route")
         if route is not None:
             template: str = route.path_format
@@ -117,7 +117,7 @@ class WatchedApp:
 
 
 def _target(route: BaseRoute) -> tuple[Any, str]:
-    """What a route, or a folder of files, hands requests to, and its path."""
+    """The handler of a route or of a mounted folder, and its path."""
     return getattr(route, "endpoint", getattr(route, "app", None)), getattr(route, "path_format", OTHER)
 
 

@@ -1,4 +1,4 @@
-"""What `gnomon serve --check` does: open all that serving needs, and say what is there."""
+"""`gnomon serve --check`: opens everything that the service needs, and says what it found."""
 
 from gnomon.service.api import Service
 from gnomon.service.application import create_app

@@ -11,7 +11,7 @@ from gnomon.service.process.supervisor import supervise
 from gnomon.service.process.worker import Listening, Served, serve
 from gnomon.service.settings import Settings
 
-UNSENT_BYTES = 128 * 1024  # of an answer that the system takes before it sends them; by default up to 4 MB
+UNSENT_BYTES = 128 * 1024  # of an answer that the system accepts before it sends them; by default up to 4 MB
 logger = logging.getLogger("gnomon.service")
 
 
@@ -62,8 +62,8 @@ def check_host(settings: Settings) -> None:
 def _listen(settings: Settings, port: int) -> Listening:
     try:
         found = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        # With its protocol named: asyncio sends at once (TCP_NODELAY) only where it sees that a socket is TCP. Else an
-        # answer, which goes out as head and body, waits 40 ms for the acknowledgement of its head.
+        # The protocol is given, since asyncio sets TCP_NODELAY only on a socket that it knows to be TCP. Without it,
+        # the body of an answer waits 40 ms for the acknowledgement of the head.
         family, kind, protocol, _, address = found[0]
         listening = Listening(family, kind, protocol)
         try:

@@ -1,7 +1,7 @@
 """Several processes that answer on one socket, and the one that starts, watches and ends them.
 
 Workers are fresh processes, not forks: threads and connections to stores do not survive a fork. They share the queue of
-the socket, so what a worker that dies had not accepted yet is answered by another."""
+the socket, so another worker answers the connections that a dead worker had not accepted yet."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ def supervise(settings: Settings, listening: Listening, ready: Callable[[Served]
 
 @dataclass(eq=False)
 class _Worker:
-    """A process, and the link to it: it ends when the link does."""
+    """A worker process, and the link to it. The process ends when the link is closed."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -54,8 +54,8 @@ class _Worker:
     slot: Slot
     begun: float = field(default_factory=time.monotonic)
     is_ready: bool = False
-    killed_at: float = float("inf")  # when it will have had its time to end
-    silent_checks: int = 0  # in a row, before which no heartbeat came
+    killed_at: float = float("inf")  # when its time to end is over
+    silent_checks: int = 0  # successive checks without a heartbeat
 
     def fileno(self) -> int:
         return self.link.fileno()
@@ -67,7 +67,7 @@ class _Worker:
 
 @dataclass
 class _Place:
-    """A worker's place, and what became of those that had it."""
+    """The place of one worker at a time, with the deaths of earlier workers in it."""
 
     worker: _Worker | None = None
     deaths: int = 0  # in a row
@@ -81,10 +81,10 @@ class _Supervisor:
         self._exchange = exchange
         self._woken = woken
         self._places = [_Place() for _ in range(settings.workers)]
-        self._coming: _Worker | None = None  # replaces the one of its number when it is ready
+        self._coming: _Worker | None = None  # replaces the worker of the same number when it is ready
         self._leaving: list[_Worker] = []
         self._to_replace: deque[int] = deque()
-        self._replaced: int | None = None  # workers of the round of replacements that goes on
+        self._replaced: int | None = None  # workers replaced so far by the current SIGHUP
         self._stops = 0
         self._check_seconds = settings.hang_seconds / BEATS
         self._checked = time.monotonic()
@@ -94,7 +94,7 @@ class _Supervisor:
         return self._stops > 0
 
     def start(self) -> Served:
-        """Start all workers; what they serve, when all are ready. Raises what one of them failed of."""
+        """Start all workers. Returns what they serve when all are ready. Raises the error of a worker that fails."""
         served: Served = []
         for number, place in enumerate(self._places):
             place.worker = self._begun(number, patient=False)
@@ -113,7 +113,7 @@ class _Supervisor:
         return served
 
     def watch(self) -> None:
-        """Until all workers have ended after a signal to stop."""
+        """Watch the workers until all have ended after a signal to stop."""
         while not (self._stops and not self._all()):
             for worker in self._heard(self._pause()):
                 kind, told = _message(worker)
@@ -158,12 +158,13 @@ class _Supervisor:
                 command, stdin=subprocess.DEVNULL, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": paths}
             )
         worker = _Worker(number, process, ours, self._exchange.slot())
-        with suppress(OSError):  # it is gone already, which is seen where it is waited for
+        with suppress(OSError):  # it has ended already: `_heard` will report it
             ours.send((self._settings, patient, worker.slot))
         return worker
 
     def _start_again(self, number: int, place: _Place) -> None:
-        """Later, where the system has no memory or process left for it now: the others serve on."""
+        """Start a worker again. If the system has no memory or process left, this is tried later; the other workers go
+        on."""
         try:
             place.due, place.worker = float("inf"), self._begun(number, patient=True)
         except OSError as error:
@@ -296,7 +297,7 @@ class _Supervisor:
 
 
 def pause_after(deaths: int) -> float:
-    """Seconds until a worker is started again, by how many in its place died one soon after the other."""
+    """Seconds until a worker is started again, after `deaths` workers in its place died soon after their start."""
     return 0.0 if deaths == 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 2, 16))
 
 
@@ -310,7 +311,7 @@ def _message(worker: _Worker) -> tuple[str, Any]:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that the numbers of signals to stop or to reload can be read from."""
+    """A descriptor from which the numbers of received signals (SIGINT, SIGTERM, SIGHUP) can be read."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = {

@@ -48,7 +48,7 @@ Served = list[tuple[str, int | None]]
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Messages to the parent of a worker that say that its event loop turns."""
+    """Messages to the parent of a worker, which show that its event loop runs."""
 
     link: Connection
     every_seconds: float
@@ -140,7 +140,7 @@ def _config(settings: Settings, app: Any, tls: ssl.SSLContext | None = None) -> 
         proxy_headers=False,  # `client_address` reads the headers of trusted proxies
         timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
-        # How many connections a process takes before it lets another of them have a turn.
+        # The connections that a process accepts before another process has its turn.
         backlog=1 if settings.workers > 1 else BACKLOG,
     )
 
@@ -161,7 +161,7 @@ def _collect_garbage_seldom() -> None:
 
 
 def _raise_open_files() -> None:
-    """Connections are open files: take as many as the system lets this process have."""
+    """Raise the limit of open files, which connections count as, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -193,7 +193,7 @@ def work(descriptor: int, link: Connection) -> None:
 def _tell(link: Connection, message: tuple[str, object]) -> None:
     try:
         sent = pickle.dumps(message)
-        pickle.loads(sent)  # some errors can be written so, and not read
+        pickle.loads(sent)  # some errors can be pickled but not unpickled
     except Exception as error:  # noqa: BLE001 the error cannot be pickled: its text is sent
         sent = pickle.dumps((message[0], RuntimeError(f"{message[1]} ({error})")))
     with suppress(OSError):  # the parent is gone

@@ -1,5 +1,5 @@
-"""Where settings come from: flags, `--set`, the environment, a TOML file, the defaults of an image. Each value keeps
-its place, for errors."""
+"""The sources of settings: flags, `--set`, the environment, a TOML file, the defaults of a container image. Each value
+keeps its place, for errors."""
 
 import difflib
 import re
@@ -15,9 +15,9 @@ from gnomon.service.settings.values import expected, from_text, shown
 from gnomon.shadow import UsageError
 
 PREFIX = "GNOMON_"
-DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # of an image: any other place wins
+DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # defaults of a container image: any other source overrides them
 CONFIG = PREFIX + "CONFIG"
-# Variables of other programs of the project, then of tests.
+# Variables that other parts of the project read, and prefixes of variables for tests.
 OTHERS = (CONFIG, PREFIX + "LOG", PREFIX + "WEBHDFS")
 OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
 INDEX_KEYS = ("path", "columns", "hidden_columns")
@@ -25,7 +25,7 @@ INDEX_KEYS = ("path", "columns", "hidden_columns")
 _OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
 _ADDRESS_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://[0-9a-fA-F.:\[\]]+")
 
-# What is expected where Python's parser of TOML says what begins so.
+# What errors name as expected, by the beginning of the message of Python's TOML parser.
 _TOML = "a setting like port = 8000, a table like [indexes.pages], or a comment behind #"
 _EXPECTED = {
     "Expected '='": "a setting like port = 8000: its name, =, its value",
@@ -49,7 +49,8 @@ Fields = Mapping[str, FieldInfo]
 
 
 class Given(NamedTuple):
-    """A value, and where it came from, as an error names it; that of an index may stand elsewhere."""
+    """A value, and its place as an error names it. `by_index` has the places of the values for single indexes, where
+    these differ."""
 
     value: Any
     where: str
@@ -57,7 +58,7 @@ class Given(NamedTuple):
 
 
 def of_flags(flags: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
-    """Those of the command line; None is one that was not given. A text is parsed."""
+    """The settings of the command line. None means that a flag was not given. Texts are parsed."""
     found = {}
     for name, value in flags.items():
         if name not in fields:
@@ -69,7 +70,7 @@ def of_flags(flags: Mapping[str, Any], fields: Fields) -> dict[str, Given]:
 
 
 def of_pairs(pairs: Sequence[str], fields: Fields) -> dict[str, Given]:
-    """Those of `--set NAME=VALUE`."""
+    """The settings of `--set NAME=VALUE`."""
     found: dict[str, Given] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -109,7 +110,8 @@ def _is_of_others(variable: str, text: str) -> bool:
 
 
 def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
-    """Those of a TOML file: settings by name, and `[indexes.NAME]` tables, the first of which is the default index."""
+    """The settings of a TOML file: settings by name, and `[indexes.NAME]` tables, the first of which is the default
+    index."""
     try:
         text = Path(given).read_bytes().decode()
         content = tomllib.loads(text)
@@ -135,7 +137,8 @@ def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
 
 
 def _not_toml(told: str, text: str) -> str:
-    """Place and expectation of a syntax error, behind the file's name. The line is not shown: it may hold tokens."""
+    """The text after the file's name for a syntax error: its place, and what is expected. The line is not shown: it may
+    hold tokens."""
     why, at, place = told.rpartition(" (at ")
     found = re.fullmatch(r"line ([0-9]+), column ([0-9]+)\)", place)
     lines = text.splitlines() or [""]
@@ -179,7 +182,7 @@ def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields
 
 
 def _line(text: str, key: str, table: str = "") -> str:
-    """The line of a key or table in a TOML file as errors name it. Nothing where it is written in an unusual way."""
+    """The line of a key or table in a TOML file as errors name it. Empty where the key is written in an unusual way."""
     inside, name = "", re.escape(key)
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[\s*([^\]]+?)\s*\]", line)
@@ -193,7 +196,7 @@ def _line(text: str, key: str, table: str = "") -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    names = {one.removeprefix(PREFIX): one for one in known}  # the prefix alone makes nothing alike
+    names = {one.removeprefix(PREFIX): one for one in known}  # the common prefix must not make names similar
     near = difflib.get_close_matches(name.removeprefix(PREFIX), names, 1)
     return f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(names.values())}"
 

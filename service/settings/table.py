@@ -1,4 +1,4 @@
-"""The settings of the service: one table. A test holds `docs/reference/settings.md` to it."""
+"""The settings of the service: one table. A test compares `docs/reference/settings.md` with it."""
 
 import logging
 import os
@@ -159,8 +159,8 @@ class Settings(BaseModel):
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
 
     def where(self, name: str, index: str = "") -> str:
-        """Where a setting was given, for errors: its flag, its variable, or its file with line and key; of an index,
-        where that one stands."""
+        """Where a setting was given, for errors: its flag, its variable, or its file with line and key. With `index`,
+        the place of the value for this index."""
         return self._places.get(f"{name}.{index}") or self._places.get(name, f"setting {name}")
 
     def is_given(self, name: str) -> bool:
@@ -185,7 +185,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in),
-    from a TOML file, and from the defaults of an image (GNOMON_DEFAULT_*); what is named first here wins.
+    from a TOML file, and from the defaults of an image (GNOMON_DEFAULT_*); each source overrides the ones after it.
 
     UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
     fields, variables = Settings.model_fields, os.environ if environment is None else environment
@@ -216,7 +216,7 @@ def load_settings(
 
 def _overridden(settings: Settings, name: str, variable: Given, file: Given) -> list[str]:
     """The line that says that a variable replaces a setting of the file; none where both say the same."""
-    try:  # 5 is 5.0 in the table, and a list a tuple
+    try:  # the table makes 5.0 of 5, and a tuple of a list
         same = getattr(Settings(**{**settings.model_dump(), name: file.value}), name) == getattr(settings, name)
     except ValidationError:
         same = False

@@ -27,7 +27,7 @@ def kind(field: FieldInfo) -> type:
 
 
 def from_text(text: str, field: FieldInfo) -> Any:
-    """The value that a text stands for. A text that is none is handed back, for the table to refuse."""
+    """The value that a text stands for. An invalid text is returned unchanged, and the table refuses it."""
     wanted = kind(field)
     if wanted is bool:
         return _FLAGS.get(text.strip().lower(), text)
@@ -70,7 +70,7 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def shown(value: object, secret: bool) -> str:
-    """A value as an error shows it; a secret is not."""
+    """A value as an error shows it. A secret is not shown."""
     if secret:
         return "something else (not shown)"
     text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else repr(value)

@@ -1,7 +1,7 @@
 """Commits: a build, an append, or another change of the metadata, visible as a whole or not at all.
 
 - `publishing`          puts the next snapshot, create-only
-- `rebase`              what is left of a build when others committed first
+- `rebase`              which changes of a build remain when other programs committed first
 - `schema_evolution`    the columns of a source whose files differ
 - `append_log`          the log of appends to the source
 - `full_reindex`        commits an index of all files in place of a damaged one

@@ -3,8 +3,8 @@
 An append stages its files where no engine looks, then puts its record under the next number, create-only: this put is
 its commit. If another append commits between the look-up of its rows and its own commit, it finds the number taken, and
 looks its rows up again. So two racing appends never add the same key. If a program dies after its commit, the next one
-finishes its append: it gives the files their names, marks that, indexes them, and puts the record of the batch. There
-is no lease and no clock.
+finishes its append: it gives the files their names, writes a mark for this step, indexes the files, and puts the record
+of the batch. There is no lease and no clock.
 
 The index in which an append looks its rows up must be as new as the log whose `parent` it names: read the log first.
 
@@ -78,7 +78,7 @@ PIECE = 8 << 20  # bytes of each of two files, compared at a time
 class AppendLog:
     """The log of an index. `last` is the number of its last append, 0 if there is none; the next one names `parent` as
     its parent; `open` are the unfinished appends, in order, without the `void` ones. `marks` are the missing marks,
-    which `open_log` writes. `has_origin`: the log has an id that tells it from the log of an earlier index."""
+    which `open_log` writes. `has_origin`: the log has an id that distinguishes it from the log of an earlier index."""
 
     last: int
     parent: str
@@ -245,10 +245,10 @@ def _check_on_record(storage: Storage, append: Append) -> None:
 
 
 def move_files(storage: Storage, source: Storage, append: Append) -> bool:
-    """Move the append's files to their names, except files that have theirs already. Several programs may do so at
-    once. Returns whether there was anything to do. Files of an append that is marked as appended stay untouched, since
-    their owner may have removed them. StorageError where a file has neither name; ConcurrentCommit where the index was
-    deleted and built again."""
+    """Move the append's files to their final names, except files that have them already. Several programs may do so at
+    once. Returns False if the append is marked as appended, else True. Files of an append that is marked as appended
+    stay untouched, since their owner may have removed them. StorageError where a file has neither name;
+    ConcurrentCommit where the index was deleted and built again."""
     if is_appended(storage, append):
         return False
     _check_on_record(storage, append)

@@ -268,9 +268,9 @@ def _time_of(storage: Storage, path: str) -> int | None:
 
 
 def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str], begin: float) -> bool:
-    """Put the next snapshot; return whether its number is ours. `written` are the paths of the files that no earlier
-    snapshot named; the last of them were written after `begin`, a time of `time.time`. If the reply is lost, the
-    snapshot is read back.
+    """Put the next snapshot; return whether this program got the number. `written` are the paths of the files that no
+    earlier snapshot named; the last of them were written after `begin`, a time of `time.time`. If the reply is lost,
+    the snapshot is read back.
 
     FilesGone where one of these files is missing: nothing was put, or, where the program slept between the check and
     the put, the snapshot was removed again. CommitLost where the snapshot was put and does not count."""
@@ -323,8 +323,9 @@ def _is_ours(storage: Storage, snapshot: Snapshot) -> bool:
 
 
 def _check_stands(storage: Storage, snapshot: Snapshot) -> None:
-    """CommitLost where a snapshot that was put is not the newest and the next one was not made from it. Then others had
-    committed this number and later ones before, and vacuumed it. The snapshot is removed."""
+    """CommitLost where a snapshot that was put is not the newest and the next one was not made from it. In that case
+    other programs committed this number and later ones before, and a vacuum removed the older ones. The snapshot is
+    then removed."""
     if snapshot_numbers(storage)[-1:] == [snapshot.number]:
         return
     try:

@@ -171,7 +171,7 @@ def folders_after(base: State, now: State, changes: Changes) -> Mapping[str, str
 
 def table_after(base: State, now: State, changes: Changes) -> TableVersion | None:
     """The version of a lake table that the next snapshot covers. ConcurrentCommit where another build has committed
-    another version since: which of the two is newer, only the table's log says."""
+    another version since: only the table's log says which of the two is newer."""
     before = base.snapshot.table if base.snapshot else None
     known = now.snapshot.table if now.snapshot else None
     if changes.table is None:
@@ -294,7 +294,7 @@ def _dead_in_build(base: State, changes: Changes) -> set[tuple[str, Fingerprint]
 
 
 def _taken_over(base: State, changes: Changes, dead_in_build: set[tuple[str, Fingerprint]]) -> set[str]:
-    """The files that our segment takes over from the segments that it replaces."""
+    """The files that the new segment takes over from the segments that it replaces."""
     replaced = (segment for segment in base.segments if segment.id in changes.replaced)
     files = (file for segment in replaced for file in segment.live.values())
     return {file.path for file in files if (file.path, _fingerprint(file)) not in dead_in_build}

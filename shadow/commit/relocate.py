@@ -1,9 +1,10 @@
 """Adoption of a source that was copied or moved: its files have other times or another root, and the indexed content.
 
 A file is adopted when its path below the root, its size and the digest of its own metadata are as recorded. At another
-root, times and etags prove nothing: a copy may keep its times, and HDFS numbers the files of each cluster from the same
-number. So each file's digest is compared there. A sample of pointers is followed, too, since files with other rows may
-have the same metadata. The commit writes new manifests with the current fingerprints; no index file changes."""
+root, times and etags prove nothing: a copy may keep its times, and each HDFS cluster numbers its files from the same
+first number. So the digest of each file is compared in that case. A sample of pointers is followed, too, since files
+with other rows may have the same metadata. The commit writes new manifests with the current fingerprints; no index file
+changes."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -104,7 +105,7 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
 def _of_other_rows(
     index: Storage, root: SourceRoot, view: View, files: Mapping[str, SourceFileEntry]
 ) -> Collection[str]:
-    """The files that hold other keys, as a sample of pointers into them shows."""
+    """The files in which a sample of pointers finds other keys."""
     if not files:
         return ()
     found: set[str] = set()

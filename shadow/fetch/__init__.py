@@ -2,15 +2,15 @@
 
 - `costs`          what an answer costs
 - `fetcher`        reads the rows of pointers and checks them
-- `source_files`   opens source files while they are as they were indexed
+- `source_files`   opens source files, if they are still the indexed ones
 - `results`        the rows of keys, with what they cost
-- `result_tables`  the same in Arrow
+- `result_tables`  the rows of keys as an Arrow table
 - `row_batches`    rows grouped by source file
 - `partition_columns`  the columns whose values are in the names of folders
-- `limits`         how much one answer may hold
+- `limits`         limits of one answer, and the errors of larger answers
 - `prefetch`       opens source files before the look-up has ended
 - `page_maps`      where the pages of source files lie, recorded when they are indexed
-- `maps_folder`    what fetches learned about pages, kept across restarts
+- `maps_folder`    a local folder that keeps what fetches learned about pages across restarts
 """
 
 from gnomon.shadow.fetch.costs import FetchReads, FetchStats, TimedStep

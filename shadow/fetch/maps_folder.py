@@ -59,7 +59,7 @@ class MapsFolder:
         self._lock = threading.Lock()
 
     def opened(self, identity: Identity, file: MappedFile) -> None:
-        """Take over what was kept of a source file that was just opened. `identity`: its path and state."""
+        """Load the saved maps of a source file that was just opened. `identity`: its path and state."""
         key = hashlib.blake2b(repr(tuple(identity)).encode(), digest_size=HASH_BYTES).digest()
         self._take_over(key, file)
         with self._lock:
@@ -152,7 +152,7 @@ class MapsFolder:
                     yield found.st_mtime, found.st_size, entry.path
 
     def _tell(self, what: str) -> None:
-        """Log the first trouble. The others are of the same kind, and cost no more than some reads."""
+        """Log only the first failure. Later ones are usually the same, and cost no more than some reads."""
         if not self._told:
             self._told = True
             LOG.warning("the folder of learned page maps is of no use: %s", what)

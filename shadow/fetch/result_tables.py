@@ -1,7 +1,7 @@
 """Answers as Arrow tables: the rows of all keys, one key after the other.
 
-The first column, `key_number`, is the place of the row's key among the requested keys (from 0; with a number after its
-name where the source has a column of that name). The others are the requested columns. Partition columns have their own
+The first column, `key_number`, is the place of the row's key among the requested keys, from 0. Its name gets a number
+if the source has a column `key_number`. The other columns are the requested ones. Partition columns have their own
 types. Every other column has its type in the files of the table's rows; where these files differ, a type that holds the
 values of all of them. Other files matter only for a column that no file of the rows has: its type comes from the newest
 file that has it. The metadata hold the snapshot, and the number of matches of each key.

@@ -99,7 +99,7 @@ class Rows:
         return hits if self._limit is None else hits[: self._limit]
 
     def _within_rows(self) -> list[int]:
-        """The keys that can be answered by the number of their rows."""
+        """The keys whose numbers of rows are within the limits."""
         keys, rows = [], self._bounds.rows_before
         for key, hits in enumerate(self._found.hits):
             wanted = hits.matches if self._limit is None else min(self._limit, hits.matches)
@@ -121,7 +121,7 @@ class Rows:
     # -- a key-value folder --------------------------------------------------------------------------------------------
 
     def within_bytes(self) -> list[int]:
-        """The keys whose entries, which hold their values, may be given."""
+        """The keys whose entries fit into the limit of bytes. The entries hold the values."""
         most, keys = self._bounds.bytes, []
         for key in self.keys:
             size = sum(bytes_of_key(hit.included) for hit in self.hits(key)) if most is not None else 0
@@ -155,7 +155,7 @@ class Rows:
 
     def _divided(self, keys: list[int], seen: dict[int, tuple[int, int]]) -> list[list[int]]:
         """The groups of keys to try after a group was too large, the last first. Keys that are too large alone are
-        dropped; without any, the group is halved. A key that fits only without the keys before it ends the answer."""
+        dropped; without any, the group is halved. A key that does not fit after the keys before it ends the answer."""
         most = self._bounds.bytes or 0
         heavy = [key for key, (_, size) in seen.items() if size > most]
         for key in heavy:

@@ -93,8 +93,8 @@ class SourceFiles:
                 raise FileChanged(found.name, how, found.size)
 
     def is_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
-        """Whether a file is there, as it was indexed and as it was when it had this ctime. One call of the store, which
-        may raise StorageError."""
+        """Whether a file exists, is the indexed one, and still has this ctime. This is one call to the store, which may
+        raise StorageError."""
         try:
             with self._storage.open(file.path) as found:
                 return not difference(file, found) and found.ctime_ns == ctime_ns
@@ -102,7 +102,7 @@ class SourceFiles:
             return False
 
     def is_surely_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
-        """`is_unchanged` from the memory of the system, without a wait; False also where that does not tell."""
+        """`is_unchanged` from the memory of the system, without a wait. False also where this memory has no answer."""
         where = join(self._storage.root, file.path)
         found = status_in_memory(where) if is_local(where) else None
         return found is not None and not difference(file, found) and found.ctime_ns == ctime_ns

@@ -7,7 +7,7 @@
 - `no_waiting`         work that must not wait
 - `objects`            S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`     connections to object stores, one for each process
-- `object_errors`      obstore's errors as ours
+- `object_errors`      converts obstore's errors to Gnomon's
 - `webhdfs`            HDFS, over WebHDFS
 - `webhdfs_calls`      the HTTP requests of WebHDFS
 - `hadoop_tokens`      delegation tokens for WebHDFS

@@ -31,7 +31,7 @@ class CacheCounts(NamedTuple):
 
 
 class ByteCache(Generic[V]):
-    """Values by key, at most `limit` bytes of them. The one used last stays, whatever its size."""
+    """A cache of values by key, of at most `limit` bytes. The most recently used value stays, whatever its size."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -195,7 +195,8 @@ class EarlyCache(ByteCache[V]):
             return self._begun.setdefault(key, Begun(made))
 
     def end(self, key: Hashable) -> None:
-        """The caller of `begin` no longer needs the value. It is not made if that has not begun yet."""
+        """Tell the cache that the caller of `begin` no longer needs the value. If no thread has begun to make it, it is
+        not made."""
         with self._lock:
             self._begun.pop(key).leave()
 
@@ -212,4 +213,4 @@ class EarlyCache(ByteCache[V]):
             if not begun.is_over:
                 raise
         check("what was begun before")
-        return make()  # the deadline that passed may belong to another caller, who began it
+        return make()  # the deadline that passed may be that of the caller that began it

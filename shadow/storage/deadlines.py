@@ -1,4 +1,4 @@
-"""The deadline of a caller, for all its work in any thread. The caller may leave before it."""
+"""The deadline of a caller for its work in all threads. The caller may leave before the deadline."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -74,8 +74,8 @@ def carried(call: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def awaited(future: "Future[Result]", what: str) -> Result:
-    """The result of a call in another thread. OutOfTime where the deadline passes or the caller leaves before: then the
-    call is not begun, or left to its thread."""
+    """The result of a call in another thread. OutOfTime where the deadline passes or the caller leaves first: a waiting
+    call is then cancelled, and a running one goes on in its thread."""
     deadline = _DEADLINE.get()
     futures: list[Future[Any]] = [future]
     if deadline is not None and deadline.left is not None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 _TMPFS = 0x01021994
 LOCAL = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, _TMPFS})
 _STATFS_BYTES = 256  # more than the structure has
-_OPENAT2, _RESOLVE_CACHED = 437, 0x20  # the same number on all architectures of Linux but one, which Python calls alpha
+_OPENAT2, _RESOLVE_CACHED = 437, 0x20  # the same number on all Linux architectures except alpha
 _HOW = struct.pack("=QQQ", os.O_CLOEXEC | getattr(os, "O_PATH", 0), 0, _RESOLVE_CACHED)
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC, _BASIC_STATS = -100, 0x1000, 0x4000, 0x7FF
 _STATX = struct.Struct("=28xH10xQ48xqI4xqI12xII112x")  # mode, size, ctime, mtime, device
@@ -30,22 +30,22 @@ class Status(NamedTuple):
 
 
 def _system() -> Any:
-    """The calls of the system, which keep the lock of the interpreter, as they do not wait; None where they are
-    missing."""
+    """The system calls. They keep the interpreter's lock, since they do not wait. None where the system lacks them."""
     found = ctypes.PyDLL(None) if sys.platform == "linux" else None
     return found if hasattr(found, "statx") else None
 
 
 class LocalStatus:
-    """Looks at files of file systems that it was told of by `note_file_system`. Safe to share between threads."""
+    """Reads the status of files on the file systems that `note_file_system` has recorded. Safe to share between
+    threads."""
 
     def __init__(self) -> None:
         self._system = _system()
         self._devices: dict[int, int] = {}  # the kind of the file system of a device, 0 where it is not local
 
     def note_file_system(self, descriptor: int, device: int) -> None:
-        """Note what file system an open file is on, and its device (`st_dev`). This may wait where the device is not
-        known yet."""
+        """Record the file system of an open file, by its device (`st_dev`). This may wait if the device is not known
+        yet."""
         if device in self._devices or self._system is None:
             return
         found = ctypes.create_string_buffer(_STATFS_BYTES)
@@ -54,11 +54,11 @@ class LocalStatus:
         self._devices[device] = kind if not failed and kind in LOCAL else 0
 
     def is_tmpfs(self, descriptor: int) -> bool:
-        """Whether the content of an open file is in memory, as that of all files of its file system."""
+        """Whether an open file is on a tmpfs, whose files are always in memory."""
         return self._devices.get(os.fstat(descriptor).st_dev) == _TMPFS
 
     def of(self, path: str) -> Status | None:
-        """The status of a regular file; None where it cannot be told without a wait, or there is no such file."""
+        """The status of a regular file; None where it is not known without a wait, or there is no such file."""
         system = self._system
         if system is None:
             return None

@@ -16,7 +16,7 @@ STORES = {
     "az": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
     "hdfs": ("gnomon.shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
-ENDPOINTS = {  # variables of the environment that name the address of a store, the first that is set counts
+ENDPOINTS = {  # environment variables with the address of a store; the first one that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
@@ -76,7 +76,7 @@ def _remote(location: str, scheme: str, rest: str) -> Storage:
 
 
 def endpoint_of(root: str) -> str:
-    """The address of the store of a root, where the environment names one; "" for the store's own."""
+    """The address of a root's store, if the environment names one; "" for the store's default address."""
     scheme = root.partition("://")[0]
     return next((os.environ[name] for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name)), "")
 

@@ -13,11 +13,11 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", None)  # of Linux
 
 
 class WouldWait(Exception):
-    """The work cannot be done without a wait, or is too much. The caller does it again where it may wait."""
+    """The work needs a wait, or reads too many bytes. The caller repeats it where it may wait."""
 
 
 class _Work:
-    """What is left to be read by one work."""
+    """The number of bytes that one block of `without_waiting` may still read."""
 
     def __init__(self, most_bytes: int) -> None:
         self.left = most_bytes

@@ -54,7 +54,7 @@ class ObjectFile(RemoteFile):
 
 
 class ObjectStorage:
-    """What lies below scheme://bucket/prefix. Connections are made when they are first needed, by each process."""
+    """The objects below scheme://bucket/prefix. Each process makes its own connections when it first needs them."""
 
     is_remote = True
 
@@ -106,7 +106,7 @@ class ObjectStorage:
 
         try:
             return self._call(path, get, (PreconditionError, RangeRefused))
-        except PreconditionError:  # Azurite answers so for a deleted object, too
+        except PreconditionError:  # Azurite gives this answer for a deleted object, too
             raise FileChanged(known.name, "its etag differs", self._head(path).size) from None
         except RangeRefused:
             found = self._head(path)
@@ -263,7 +263,7 @@ class ObjectStorage:
     def _delete(self, keys: Sequence[str], path: str) -> None:
         try:
             self._call(path, lambda: obstore.delete(self._clients.reads, keys))
-        except FileNotFoundError:  # some stores answer so
+        except FileNotFoundError:  # the answer of some stores
             if len(keys) > 1:
                 for key in keys:
                     self._delete([key], path)

@@ -60,8 +60,9 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
 
 
 def _made(call: Callable[[], Result], where: str) -> Result:
-    """Make one try. A library call cannot be interrupted, so under a deadline a thread makes it, and is left if it
-    takes longer. Each store has its own threads, so that one that hangs does not block the others."""
+    """Make one try. A library call cannot be interrupted, so under a deadline a thread makes it. A call that takes
+    longer goes on in the thread without its caller. Each store has its own threads, so that one that hangs does not
+    block the others."""
     if left() is None:
         return call()
     return awaited(threads(f"gnomon-wait {host(where)}", WAITING).submit(call), where)

@@ -38,7 +38,7 @@ class Step:
     own: dict[str, Any] = field(default_factory=dict)
 
     def say(self, **own: Any) -> None:
-        """Say more of it."""
+        """Add members to `own`."""
         self.own.update(own)
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Step:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """The members by which similar steps are grouped: all but path, bytes and time."""
+        """The members by which similar steps are grouped. They do not include path, bytes and time."""
         return (self.step, self.cached, *(self.own.get(name) for name in NOT_SUMMED))
 
 

@@ -54,7 +54,7 @@ class Report:
     plain_table: PlainTable | None = None
 
     def add(self, fault: Fault) -> None:
-        """Note a fault, once."""
+        """Add a fault, unless the report has an equal one."""
         if fault not in self.faults:
             self.faults.append(fault)
 

@@ -1,7 +1,8 @@
 """Writes the Python source of a decoder, line by line. `decoder` compiles it for a schema and a choice of columns.
 
-The source contains only numbers of our own, never a name or a value of the file. Its variables: `b` is the bytes, `p`
-the position in them, `v` the last number read; `a3` appends to list 3; the others are the arguments of `make`.
+The source contains only generated names and numbers, never a name or a value of the file. Its variables: `b` is the
+bytes, `p` the position in them, `v` the last number read; `a3` appends to list 3; the others are the arguments of
+`make`.
 """
 
 from collections.abc import Iterator

@@ -22,8 +22,8 @@ FALSE_TRUE = (b"\0", b"\1")
 
 
 def encode(node: Node, array: pa.Array) -> Pieces:
-    """The bytes of each value. `array` has the type in which our reader gives the node's values. Unfit where the node
-    has no such value."""
+    """The bytes of each value. `array` has the type in which Gnomon's reader returns the node's values. Unfit where the
+    node has no such value."""
     if isinstance(node, Union):
         return _union(node, array)
     if isinstance(node, Leaf) and node.kind == "null":

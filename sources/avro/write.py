@@ -179,7 +179,7 @@ MOMENTS = {"ms": "millis", "us": "micros", "ns": "nanos"}
 
 
 def natural(kind: pa.DataType) -> pa.DataType:
-    """The type in which our reader gives the values of a new column."""
+    """The type in which Gnomon's reader returns the values of a new column."""
     if types.is_struct(kind):
         return pa.struct([one.with_type(natural(one.type)) for one in kind])
     if types.is_map(kind) and types.is_string(kind.key_type):

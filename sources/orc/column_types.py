@@ -43,8 +43,8 @@ from gnomon.sources.orc.stripe import (
 from gnomon.sources.orc.temporal import rebased, seconds_and_nanos, ticks
 from gnomon.sources.types import int32s, int64s
 
-BATCH_ELEMENTS = 1 << 22  # in the lists of several rows: for more, the caller reads fewer rows at once
-BATCH_BYTES = 32 << 20  # in the texts of several rows: likewise
+BATCH_ELEMENTS = 1 << 22  # in the lists of several rows: beyond this, the caller reads fewer rows at once
+BATCH_BYTES = 32 << 20  # in the texts of several rows: as above
 INTEGERS: dict[int, type[np.signedinteger[Any]]] = {SHORT: np.int16, INT: np.int32, LONG: np.int64}
 FLOATS = {FLOAT: "<f4", DOUBLE: "<f8"}
 

@@ -67,7 +67,7 @@ class Statistics(NamedTuple):
 def parse_postscript(data: bytes) -> PostScript:
     footer_length = kind = block = 0
     version: list[int] = []
-    magic = MAGIC  # files of the first writers have no magic here
+    magic = MAGIC  # files of the first ORC writers have no magic here
     for field, value in fields(data):
         if field == 1:
             footer_length = number(value)

@@ -1,7 +1,7 @@
 """Writes ORC files like an existing one of the source, with its columns and codec.
 
-pyarrow's writer has errors that its own reader and ours correct, but Java's does not. Values that would meet such an
-error are refused.
+pyarrow's writer has errors that its own reader and Gnomon's reader correct, but Java's reader does not. Values for
+which such an error would occur are refused.
 """
 
 from collections.abc import Mapping, Sequence

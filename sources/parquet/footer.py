@@ -21,7 +21,8 @@ CODECS = {0: "UNCOMPRESSED", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "
 
 LEGACY_WRITER = re.compile(rb"parquet-mr version 1\.(?:[01]\.|2\.[0-8](?!\d))")
 LEGACY_SLACK = 100  # bytes: more than a dictionary page's header takes
-# Arrow before 3.0 has this name as a writer. It marks all values in pages of version 2 as not compressed.
+# The name that Arrow before 3.0 writes as the file's writer. It marks the values of all pages of version 2 as not
+# compressed.
 DENIES_COMPRESSION = re.compile(rb"parquet-cpp version [01]\.", re.IGNORECASE)
 
 # Spark's key-values. Days before 1582-10-15 are of the Julian calendar in a file with OLD_CALENDAR, or of a version
@@ -79,8 +80,8 @@ class Footer:
 
 class ChunkPlace(NamedTuple):
     """A chunk, with its file, column and row group for error messages. `repeated`: a row of it may be many values, or
-    none; `nested`: it is repeated, or part of a struct. `compressed_throughout`: its pages are compressed even where
-    they deny it."""
+    none; `nested`: it is repeated, or part of a struct. `compressed_throughout`: its pages are compressed even if their
+    headers say that they are not."""
 
     path: str
     column: str

@@ -1,5 +1,5 @@
-"""Scans the rows of one row group, with their pointers. pyarrow streams the real chunks, under a footer that we write
-and that has only the requested columns.
+"""Scans the rows of one row group, with their pointers. pyarrow streams the real chunks, with a generated footer that
+has only the requested columns.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """The schema tree of a footer: top-level columns, the leaves below each, and the Arrow types that a writer recorded.
 
-Schema elements are kept as bytes, so that a footer that we write repeats them exactly. The exception is a logical type
-that Hive 4 writes by mistake.
+Schema elements are kept as bytes, so that a generated footer repeats them exactly. The exception is a logical type that
+Hive 4 writes by mistake.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Parquet files made in memory, which pyarrow decodes: real pages or chunks, under a footer that we write.
+"""Parquet files made in memory, which pyarrow decodes: real pages or chunks, with a generated footer.
 
     PAR1 | bytes of each chunk | footer | footer length | PAR1
 
@@ -25,8 +25,8 @@ INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/reference/f
 
 
 class ChunkEntry(NamedTuple):
-    """A column chunk in the footer that we write. `start` is the offset of its first byte, `data_start` that of its
-    first data page; sizes are in bytes."""
+    """A column chunk in the generated footer. `start` is the offset of its first byte, `data_start` that of its first
+    data page; sizes are in bytes."""
 
     codec: int
     values: int
@@ -95,7 +95,7 @@ class FooterTemplate:
 
     def schema(self) -> pa.Schema:
         """The Arrow schema of the columns, as pyarrow reads it. ArrowInvalid unless pyarrow finds the same columns,
-        leaves and levels as our own parser, since decoded rows are encoded with the parser's."""
+        leaves and levels as `footer` and `schema` found, since decoded rows are encoded with these."""
         file = self.open(0, [], [])
         schema = file.schema_arrow.remove_metadata()
         if schema.names != self._names or len(file.schema) != len(self._leaves):

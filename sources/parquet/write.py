@@ -112,8 +112,8 @@ def _key_values(body: bytes) -> dict[str, str]:
 
 
 def _spark_notes(notes: Mapping[str, str]) -> dict[str, str]:
-    """Spark's own key-values: its names of the column types, and its version, where that says that days are stored as
-    we write them."""
+    """Spark's own key-values: its names of the column types, and its version if files of that version store days as
+    this writer does."""
     kept = {SPARK_COLUMNS: notes[SPARK_COLUMNS]} if SPARK_COLUMNS in notes else {}
     parts = notes.get(SPARK_VERSION, "").split(".")
     if (

@@ -48,7 +48,7 @@ def _frames(unpack: Callable[[memoryview, int], bytes]) -> Inflate:
 
 
 def _chunks(data: bytes, most: int, unpack: Callable[[memoryview, int], bytes]) -> Iterator[bytes]:
-    """The plain bytes of each chunk of all frames."""
+    """The decompressed bytes of each chunk, over all frames."""
     view, at, total = memoryview(data), 0, 0
     while at < len(data):
         (length,) = struct.unpack_from(">I", data, at)

@@ -14,7 +14,7 @@ Longs = NDArray[np.int64]
 
 
 def _size(first: int) -> int:
-    """The length of a number in bytes, by its first byte, which counts."""
+    """The length of a number in bytes, including its first byte, which states the length."""
     signed = first - 256 if first > 127 else first
     return 1 if signed >= -112 else -111 - signed if signed >= -120 else -119 - signed
 

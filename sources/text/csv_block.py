@@ -202,7 +202,7 @@ class CsvBlock:
         return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 
     def _at_once(self, begin: int, end: int, wanted: Sequence[int]) -> list[pa.Array] | None:
-        """The columns by pyarrow; None if its records differ from ours."""
+        """The columns as pyarrow reads them; None if it finds other records than this module."""
         if begin == end or not wanted:
             return [pa.array([], pa.string()) for _ in wanted]
         dialect = self._dialect

@@ -117,7 +117,8 @@ class Values:
 
 
 def values_of(field: pa.Field) -> Values:
-    """The record in a field of the values seen; for a field that was not inferred, from its type."""
+    """The values seen, as the field's metadata records them; for a field that was not inferred, the values that its
+    type allows."""
     values, kind, seen = Values(), field.type, (field.metadata or {}).get(SEEN)
     if seen == NOTHING:
         return values

@@ -106,14 +106,14 @@ def has_field_ids(columns: Iterable[pa.Field]) -> bool:
 
 
 def has_records(kind: pa.DataType) -> bool:
-    """Whether a type has fields that a table has records of."""
+    """Whether a type has fields with a table's record."""
     if types.is_struct(kind):
         return any(record_of(field) is not None or has_records(field.type) for field in kind)
     return any(has_records(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def lacks_names(found: Sequence[pa.Field], wanted: Iterable[pa.Field]) -> bool:
-    """Whether a file has no field ids, and the table records ids alone: its columns cannot be told."""
+    """Whether a file has no field ids, and the table records ids alone: its columns cannot be matched."""
     records = [record for record in map(record_of, wanted) if record is not None]
     has_ids = any(field_id(field) is not None for field in found)
     return bool(records) and not has_ids and not any(record.names for record in records)

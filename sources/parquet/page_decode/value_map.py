@@ -44,7 +44,7 @@ class MappedPage(ABC):
     @property
     @abstractmethod
     def saves_reads(self) -> bool:
-        """Whether a fetch that has the map need not read the whole page."""
+        """Whether the map saves a fetch from reading the whole page."""
 
     @property
     def cache_bytes(self) -> int:
@@ -242,8 +242,8 @@ def restored(stored: Stored) -> MappedPage:
 
 
 def are_alike(one: MappedPage, other: MappedPage) -> bool:
-    """Whether two maps say the same of a page. How much content the slices of a stream give is not compared: that
-    depends on the version of the decoder, and a fetch notices if it is less."""
+    """Whether two maps of a page are equal. The content bytes after each slice of a stream are not compared: they
+    depend on the version of the decoder, and a fetch notices if there are fewer."""
     first, second = one.stored(), other.stored()
     begin = 1 if isinstance(one.pieces, StreamPieces) else 0
     return first.numbers == second.numbers and first.parts[begin:] == second.parts[begin:]

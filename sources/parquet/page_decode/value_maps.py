@@ -10,7 +10,7 @@ LIMIT = 4 << 20  # bytes
 
 
 class Recorded(Protocol):
-    """Maps that were made before."""
+    """The recorded maps of the pages of a file."""
 
     def get(self, key: PageKey) -> MappedPage | None:
         """The map of a page; None where there is none."""
