@@ -28,11 +28,11 @@ def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
 
 def chosen_encoding(accept: Iterable[str]) -> str:
     """The content coding for these `Accept-Encoding` headers: the one of `ENCODINGS` with the highest quality, the
-    first among equals; "" if none is accepted."""
+    first among equals; "" if none is accepted, or if the caller prefers `identity`."""
     liked = {name.strip(): quality for name, quality in _codings(accept)}
     wanted = {name: liked.get(name, liked.get("*", 0.0)) for name in ENCODINGS}
     best = max(ENCODINGS, key=lambda name: wanted[name])
-    return best if wanted[best] > 0 else ""
+    return best if wanted[best] > 0 and wanted[best] >= liked.get("identity", 0.0) else ""
 
 
 def _codings(accept: Iterable[str]) -> Iterator[tuple[str, float]]:

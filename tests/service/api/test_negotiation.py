@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnomon.service.api.negotiation import ARROW, JSON, chosen
+from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
 from gnomon.service.errors import NotAcceptable
 
 
@@ -41,6 +41,26 @@ def test_the_type_that_is_liked_best_is_chosen(accept: list[str], expected: str)
 def test_nothing_that_is_taken_is_an_error_that_names_what_there_is(accept: str) -> None:
     with pytest.raises(NotAcceptable, match=f"there are {JSON}, {ARROW}"):
         chosen([accept])
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ([], ""),
+        (["br"], ""),
+        (["gzip, zstd"], "gzip"),
+        (["gzip;q=0.5, zstd"], "zstd"),
+        (["*"], "gzip"),
+        (["gzip;q=0, *;q=0.5"], "zstd"),
+        (["identity, gzip;q=0.5"], ""),
+        (["identity, gzip"], "gzip"),
+        (["identity;q=0.5", "gzip"], "gzip"),
+        (["identity;q=0, gzip;q=0.1"], "gzip"),
+        (["gzip;q=0"], ""),
+    ],
+)
+def test_the_coding_that_is_liked_best_is_chosen(accept: list[str], expected: str) -> None:
+    assert chosen_encoding(accept) == expected
 
 
 def test_a_header_of_any_size_takes_time_by_its_length() -> None:
