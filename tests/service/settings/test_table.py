@@ -227,3 +227,12 @@ def test_settings_know_where_each_was_given_also_in_another_process(tmp_path: Pa
     found = [settings.where(name) for name in ("host", "max_rows", "port", "threads", "workers")]
     assert found == ["--host", "--set max_rows", "GNOMON_PORT", f"{file}, line 1: threads", "setting workers"]
     assert settings.where("columns", "a") == f"{file}, line 4: indexes.a.columns"
+
+
+def test_variables_that_other_parts_of_gnomon_read_are_accepted() -> None:
+    found = set()
+    for folder in ("base", "btree", "sources", "shadow", "jobs", "indexer"):
+        for path in (PAGE.parents[2] / folder).rglob("*.py"):
+            found |= set(re.findall(r"\bGNOMON_[A-Z_]*[A-Z]\b", path.read_text()))
+    assert {"GNOMON_KERNEL", "GNOMON_WEBHDFS", "GNOMON_WEBHDFS_TOKEN"} <= found
+    assert load_settings({"indexes": ["x"]}, (), None, dict.fromkeys(found, "1")).indexes == ("x",)
