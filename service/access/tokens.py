@@ -214,18 +214,19 @@ class Tokens:
             logger.warning("%s: every user of this machine may read it; chmod 600 leaves it to its owner", path)
 
     def watch(self) -> None:
-        """Read the file each second in its own thread, until `close`. A file system that hangs blocks only this
-        thread."""
-        if self._path is not None and self._watching is None:
-            self._watching = threading.Thread(target=self._watch, name="gnomon-tokens", daemon=True)
+        """Read the file each second in its own thread, until `close`; also after a `close`. A file system that hangs
+        blocks only this thread."""
+        if self._path is not None and (self._watching is None or self._stop.is_set()):
+            self._stop = threading.Event()
+            self._watching = threading.Thread(target=self._watch, args=(self._stop,), name="gnomon-tokens", daemon=True)
             self._watching.start()
 
     def close(self) -> None:
         """Stop reading the file. Does not wait for a read that hangs."""
         self._stop.set()
 
-    def _watch(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.wait(LOOK_SECONDS):
             self.look()
 
 

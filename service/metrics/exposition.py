@@ -55,10 +55,13 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def start(self) -> None:
-        """Begin to publish the samples to the other workers, at intervals."""
+        """Begin to publish the samples to the other workers, at intervals; also after `stop`."""
+        self._stop = threading.Event()
+        self._scrapes = ThreadPoolExecutor(1, "gnomon-scrape")
         if self._slot is not None:
             self._published()
-            self._writer = threading.Thread(target=self._keep_publishing, name="gnomon-metrics", daemon=True)
+            target, name = self._keep_publishing, "gnomon-metrics"
+            self._writer = threading.Thread(target=target, args=(self._stop,), name=name, daemon=True)
             self._writer.start()
 
     def stop(self) -> None:
@@ -67,8 +70,8 @@ class Metrics:
         self._published()
         self._scrapes.shutdown(wait=False)
 
-    def _keep_publishing(self) -> None:
-        while not self._stop.wait(WRITE_SECONDS):
+    def _keep_publishing(self, stop: threading.Event) -> None:
+        while not stop.wait(WRITE_SECONDS):
             self._published()
 
     def text(self) -> bytes:

@@ -63,6 +63,22 @@ def test_the_running_app_looks_by_itself(tmp_path: Path, own: Client) -> None:
     asyncio.run(follow())
 
 
+def test_an_app_that_is_started_again_looks_and_answers(tmp_path: Path, own: Client) -> None:
+    app = create_app(Settings(indexes=[str(tmp_path / "shadow")], refresh_seconds=0.01))
+    served: ServedIndex = app.state.service.indexes.default
+
+    async def follow(number: int) -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(add_day, tmp_path, f"2026-01-0{number + 1}", ["third"])
+            async with asyncio.timeout(30):
+                while served.index.view.snapshot.number != number:
+                    await asyncio.sleep(0.01)
+            assert b"gnomon_snapshot" in await app.state.metrics.answer()
+
+    for number in (2, 3):
+        asyncio.run(follow(number))
+
+
 def damage(tmp_path: Path, number: int) -> Callable[[], object]:
     """Truncate a snapshot. Returns the function that restores it."""
     path = tmp_path / "shadow" / SNAPSHOT.format(number)
