@@ -153,6 +153,7 @@ class ExportFolder:
         except AlreadyExists:
             self._give_up()
         self._number += 1
+        self._written.clear()  # the record has them: an error from here on does not remove them
         for number in self._before:
             if number <= self._number - KEPT:
                 self._out.delete(_path(number))

@@ -339,6 +339,25 @@ def test_an_export_that_fails_removes_its_files(tmp_path: Path, monkeypatch: pyt
     assert not list((tmp_path / "dione").rglob("part-*"))
 
 
+def test_an_error_after_the_last_record_removes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, dione = tmp_path / "index", tmp_path / "dione"
+    build(None, write_source(tmp_path / "source", "parquet"), index, ["key"])
+    put_record = ExportFolder._put_record
+
+    def failing(export: ExportFolder, *args: Any) -> None:
+        is_last = bool(export._written)
+        put_record(export, *args)
+        if is_last:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ExportFolder, "_put_record", failing)
+    with pytest.raises(KeyboardInterrupt):
+        export_dione(index, dione, data_table="db.data")
+    monkeypatch.undo()
+    assert [len(names) for names in names_by_folder(dione).values()] == [1, 1]
+    assert export_dione(index, dione, data_table="db.data").written == []
+
+
 def test_an_unfinished_record_does_not_stop_the_first_export(tmp_path: Path) -> None:
     build(None, write_source(tmp_path / "source", "parquet"), tmp_path / "index", ["key"])
     (tmp_path / "dione").mkdir()
