@@ -19,7 +19,7 @@ from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs
 from tests.sources.readers import BytesReader
 from tests.sources.text_corpora import options_of, row_agrees
 
-pytestmark = [pytest.mark.spark, needs_corpora]
+pytestmark = needs_corpora
 
 MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file in every run
 FEW_KEYS = 50  # of a file without a list of all rows
@@ -80,7 +80,7 @@ def rows_and_key(listed_as: str, entry: Entry) -> tuple[list[Any], str, Callable
     return rows, name, lambda row: as_key(row.get(name))
 
 
-def check(spark: SparkSession, listed_as: str, entry: Entry, place: str, canon: ModuleType) -> int:
+def check(spark: SparkSession | None, listed_as: str, entry: Entry, place: str, canon: ModuleType) -> int:
     """Index a file, and fetch each listed row by its key. Returns the number of equal rows. UsageError for a key of an
     unsupported type."""
     rows, name, key_of = rows_and_key(listed_as, entry)
@@ -120,11 +120,9 @@ def as_key(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("listed_as", FORMATS)
-def test_rows_of_real_files_come_back_by_their_keys(
-    spark: SparkSession, tmp_path: Path, canon: ModuleType, listed_as: str
-) -> None:
+def test_rows_of_real_files_come_back_by_their_keys(tmp_path: Path, canon: ModuleType, listed_as: str) -> None:
     files = keyed_files(listed_as, FEW)
-    rows = sum(check(spark, listed_as, entry, str(tmp_path / str(i)), canon) for i, entry in enumerate(files))
+    rows = sum(check(None, listed_as, entry, str(tmp_path / str(i)), canon) for i, entry in enumerate(files))
     assert len(files) >= 3
     assert rows >= len(files)
 

@@ -14,8 +14,6 @@ from gnomon.base.actions import Action
 from gnomon.indexer import build, write_btree
 from gnomon.shadow import DamagedIndexFile, open_index
 
-pytestmark = pytest.mark.spark
-
 COMMAND = re.compile(r"run gnomon ([^,;]*)")
 DAMAGED = {
     "index file": ("*.btree.avro", Action.BUILD_FULL),
@@ -26,13 +24,15 @@ DAMAGED = {
     "page maps": ("_shadow/page_maps/**/*.maps", Action.BUILD_PAGE_MAPS),
 }
 
+LOCAL = {"build": ["--engine", "local"]}
+
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Path:
+def lake(tmp_path: Path) -> Path:
     """A source of 500 rows, and its index with page maps."""
     (tmp_path / "source").mkdir()
     pq.write_table(pa.table({"id": range(500), "n": range(500)}), tmp_path / "source" / "a.parquet")
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["id"], page_maps=True)
+    build(None, str(tmp_path / "source"), str(tmp_path / "index"), ["id"], page_maps=True)
     return tmp_path
 
 
@@ -57,7 +57,7 @@ def test_the_command_that_verify_names_mends_a_flipped_byte(
     assert f"what to do about {len(faults)} fault: {action}" in capsys.readouterr().out
 
     [command] = COMMAND.findall(str(action))
-    assert main(command.replace("INDEX", str(lake / "index")).split()) == 0
+    assert main([*command.replace("INDEX", str(lake / "index")).split(), *LOCAL.get(command.split()[0], [])]) == 0
     assert main(["verify", str(lake / "index"), "--all"]) == 0
     assert open_index(str(lake / "index")).fetch(7) == [{"id": 7, "n": 7}]
 

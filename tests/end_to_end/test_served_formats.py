@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from gnomon.indexer import build
 from gnomon.service.settings.table import Settings
 from tests.indexer.test_formats import CASES, ENDINGS, Case, rows_of
 from tests.service.lake import Client, rows
-
-pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -35,9 +32,9 @@ def path(tmp_path_factory: pytest.TempPathFactory, name: str, case: Case) -> Pat
 
 
 @pytest.fixture(scope="module")
-def client(spark: SparkSession, path: Path, case: Case) -> Client:
+def client(path: Path, case: Case) -> Client:
     index = str(path.parents[2] / "index")
-    build(spark, str(path.parents[1]), index, [case.number], buckets=2)
+    build(None, str(path.parents[1]), index, [case.number], buckets=2)
     return Client(Settings(indexes=[index]))
 
 

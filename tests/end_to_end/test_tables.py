@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from gnomon.indexer import build
 from gnomon.shadow import open_index
@@ -15,7 +14,7 @@ from gnomon.shadow.tables import partition_of, partition_values
 from tests.end_to_end.test_corpora import FORMATS, as_key
 from tests.sources.corpora import ROOT, entries, expected_of, load_canon, needs_corpora, without_classes
 
-pytestmark = [pytest.mark.spark, needs_corpora]
+pytestmark = needs_corpora
 
 SOUND = ("good", "disputed", "other-reader")
 EVERY_RUN = ("parquetWithSchemaChange", "iceberg_v2_partitioned_position_deletes_orc", "partitioned-csv")
@@ -87,10 +86,10 @@ def canon() -> ModuleType:
 
 @pytest.mark.parametrize("table", tables())
 def test_every_row_of_a_table_of_real_files_comes_back_by_its_key(
-    spark: SparkSession, tmp_path: Path, canon: ModuleType, table: Table
+    tmp_path: Path, canon: ModuleType, table: Table
 ) -> None:
     options = {"header": "false"} if table.format == "csv" else {}
-    build(spark, str(table.folder), str(tmp_path), [table.key], format=table.format, buckets=2, options=options)
+    build(None, str(table.folder), str(tmp_path), [table.key], format=table.format, buckets=2, options=options)
     index = open_index(str(tmp_path))
     assert index.view.snapshot.rows == len(table.rows)
     columns = {name for row in table.rows for name in row}

@@ -184,16 +184,16 @@ def test_an_index_of_a_folder_that_became_a_lake_table_is_refused_until_consent(
         append_new(spark, str(lake / "index"), batch(spark, 4), "b")
 
 
-def test_places_are_paths_or_text(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_are_paths_or_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(tmp_path / "lake", {"a.parquet": rows(1, 2)})
     write_source(tmp_path / "landing", {"b.parquet": rows(2, 3)})
-    given = read_batch(spark, tmp_path / "landing", None)
+    given = read_batch(None, tmp_path / "landing", None)
     assert batch_digest(tmp_path / "landing") == batch_digest(str(tmp_path / "landing"))
-    result = append_new(spark, tmp_path / "index", given, "b", origin=Origin(tmp_path / "lake", ["id"]))
+    result = append_new(None, tmp_path / "index", given, "b", origin=Origin(tmp_path / "lake", ["id"]))
     assert result.appended == 1
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_index("~/index").spec.source == str(tmp_path / "lake")
-    again = append_new(spark, "~/index", read_batch(spark, "~/landing", None), "c", origin=Origin("~/lake", ["id"]))
+    again = append_new(None, "~/index", read_batch(None, "~/landing", None), "c", origin=Origin("~/lake", ["id"]))
     assert again.already_loaded == 2
 
 

@@ -16,10 +16,8 @@ from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
-from tests.indexer.test_formats import CASES, Rows
+from tests.indexer.test_formats import CASES, Rows, as_table
 from tests.stores.process import Store
-
-pytestmark = pytest.mark.spark
 
 WRITABLE = [name for name in CASES if name != "sequence"]
 TEXTS = ["plain", 'with "quotes", and commas', "über\nzwei Zeilen", " spaces ", "", "x" * 5000]
@@ -46,41 +44,42 @@ def all_rows(location: str, last: int) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize(("of_source", "of_batch"), list(zip(WRITABLE, [*WRITABLE[1:], "sequence"], strict=True)))
 def test_new_rows_are_files_of_the_sources_format_whatever_that_of_the_batch(
-    spark: SparkSession, tmp_path: Path, of_source: str, of_batch: str
+    tmp_path: Path, of_source: str, of_batch: str
 ) -> None:
     for day in ("2026-01-01", "2026-01-02"):
         begin = 0 if day.endswith("1") else 50
         put(tmp_path / "source", of_source, rows(begin, begin + 50), f"dt={day}/old")
     source, location = str(tmp_path / "source"), str(tmp_path / "index")
-    build(spark, source, location, [CASES[of_source].number])
+    build(None, source, location, [CASES[of_source].number])
     put(tmp_path / "batch", of_batch, rows(90, 140), "dt=2026-01-02/a")
     put(tmp_path / "batch", of_batch, rows(130, 150), "dt=2026-01-03/b")
-    frame = read_batch(spark, str(tmp_path / "batch"), open_index(location)).toDF("id", "text", "dt")
-    result = append_new(spark, location, frame, "batch")
+    read = read_batch(None, str(tmp_path / "batch"), open_index(location))
+    batch = pa.Table.from_batches(read.batches(read.schema.names)).rename_columns(["id", "text", "dt"])
+    result = append_new(None, location, batch, "batch")
     assert (result.rows_read, result.duplicates_in_batch, result.already_loaded, result.appended) == (70, 10, 10, 50)
     fresh = sorted(path for path in (tmp_path / "source").rglob("part-*"))
     assert {path.parent.name for path in fresh} == {"dt=2026-01-02", "dt=2026-01-03"}
     assert {path.suffix for path in fresh} == {f".{of_source}"}
     assert all_rows(location, 160) == rows(0, 150)
     assert verify(storage_at(location)).faults == []
-    build(spark, source, str(tmp_path / "anew"), [CASES[of_source].number])
+    build(None, source, str(tmp_path / "anew"), [CASES[of_source].number])
     assert open_index(str(tmp_path / "anew")).view.snapshot.columns == open_index(location).view.snapshot.columns
 
 
 @pytest.mark.parametrize("write", [pq.write_table, orc.write_table], ids=["parquet", "orc"])
-def test_a_source_may_have_columns_called_like_those_of_a_pointer(
-    spark: SparkSession, tmp_path: Path, write: Callable[..., None]
-) -> None:
+def test_a_source_may_have_columns_called_like_those_of_a_pointer(tmp_path: Path, write: Callable[..., None]) -> None:
     """They have other types than a pointer's, and are key, included and plain columns."""
     moments = pa.array([dt.datetime(2026, 1, day) for day in range(1, 11)], pa.timestamp("us"))
     names = {"data_filename": list(range(10)), "data_offset": [f"o{n}" for n in range(10)], "data_sub_offset": moments}
     (tmp_path / "source").mkdir()
     write(pa.table({**names, "data_size": [n / 2 for n in range(10)]}), str(tmp_path / "source/old"))
     location = str(tmp_path / "index")
-    build(spark, str(tmp_path / "source"), location, ["data_filename"], include=["data_sub_offset"])
-    kinds = "data_filename bigint, data_offset string, data_sub_offset timestamp_ntz, data_size double"
-    batch = spark.createDataFrame([(n, f"n{n}", dt.datetime(2026, 2, n), n / 4) for n in range(8, 12)], kinds)
-    assert append_new(spark, location, batch, "more").appended == 2
+    build(None, str(tmp_path / "source"), location, ["data_filename"], include=["data_sub_offset"])
+    numbers = range(8, 12)
+    february = pa.array([dt.datetime(2026, 2, n) for n in numbers], pa.timestamp("us"))
+    names = {"data_filename": list(numbers), "data_offset": [f"n{n}" for n in numbers], "data_sub_offset": february}
+    batch = pa.table({**names, "data_size": [n / 4 for n in numbers]})
+    assert append_new(None, location, batch, "more").appended == 2
     answers = open_index(location).fetch_many([0, 9, 10])
     assert [[(row["data_offset"], row["data_size"]) for row in rows] for rows in answers] == [
         [("o0", 0.0)],
@@ -90,12 +89,11 @@ def test_a_source_may_have_columns_called_like_those_of_a_pointer(
     assert verify(storage_at(location), sample=None).faults == []
 
 
-def test_new_files_are_compressed_and_typed_as_those_that_are_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_files_are_compressed_and_typed_as_those_that_are_there(tmp_path: Path) -> None:
     for name in ("parquet", "avro", "orc"):
         put(tmp_path / name, name, rows(0, 10), "old")
-        build(spark, str(tmp_path / name), str(tmp_path / f"{name} index"), ["id"])
-        frame = spark.createDataFrame(rows(5, 15), "id bigint, text string")
-        assert append_new(spark, str(tmp_path / f"{name} index"), frame, "more").appended == 5
+        build(None, str(tmp_path / name), str(tmp_path / f"{name} index"), ["id"])
+        assert append_new(None, str(tmp_path / f"{name} index"), as_table(rows(5, 15)), "more").appended == 5
     files = {name: next((tmp_path / name).glob("part-*")) for name in ("parquet", "avro", "orc")}
     with files["avro"].open("rb") as file:
         reader = fastavro.reader(file)
@@ -105,11 +103,11 @@ def test_new_files_are_compressed_and_typed_as_those_that_are_there(spark: Spark
     assert pq.read_schema(files["parquet"]).equals(pq.read_schema(tmp_path / "parquet/old.parquet"))
 
 
-def test_a_source_of_sequence_files_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_source_of_sequence_files_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     put(tmp_path / "source", "sequence", rows(0, 10), "old")
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["key"])
+    build(None, str(tmp_path / "source"), str(tmp_path / "index"), ["key"])
     with pytest.raises(UnsupportedFormat, match="Gnomon writes no files of format sequence; expected one of parquet"):
-        append_new(spark, str(tmp_path / "index"), spark.createDataFrame(rows(5, 15), "key bigint, value string"), "x")
+        append_new(None, str(tmp_path / "index"), as_table(rows(5, 15)).rename_columns(["key", "value"]), "x")
     assert [path.name for path in (tmp_path / "source").iterdir()] == ["old.sequence"]
 
 

@@ -24,8 +24,6 @@ from tests.service.lake import Client, rows
 from tests.sources.sequence_files import written as sequence_file
 from tests.spark_fixtures import to_arrow
 
-pytestmark = pytest.mark.spark
-
 AVRO_TYPES = {pa.int32(): "int", pa.int64(): "long", pa.string(): "string", pa.float64(): "double"}
 
 
@@ -93,14 +91,12 @@ def test_columns_of_files_meet_by_name_and_a_missing_one_is_null(
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc", "avro"])
-def test_a_key_that_is_wider_in_another_file_is_refused_by_name_of_the_file(
-    spark: SparkSession, tmp_path: Path, format: str
-) -> None:
+def test_a_key_that_is_wider_in_another_file_is_refused_by_name_of_the_file(tmp_path: Path, format: str) -> None:
     source = tmp_path / "source"
     put(source, "a", format, pa.table({"k": pa.array([1], pa.int32())}))
     put(source, "b", format, pa.table({"k": pa.array([2], pa.int64())}))
     with pytest.raises(UsageError, match=rf"b\.{format}: column k is int64, elsewhere in the source it is int$"):
-        build(spark, str(source), str(tmp_path / "index"), ["k"])
+        build(None, str(source), str(tmp_path / "index"), ["k"])
 
 
 # Name: type in Avro, the value in the file, its text, another form.

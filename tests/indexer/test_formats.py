@@ -24,8 +24,6 @@ from gnomon.sources import FORMATS
 from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file
 
-pytestmark = pytest.mark.spark
-
 Rows = list[tuple[int, str]]
 AVRO = {
     "type": "record",
@@ -174,11 +172,11 @@ def test_each_row_is_found_by_its_key_and_loaded_by_it(
 
 
 def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(
-    spark: SparkSession, tmp_path: Path, lake: dict[str, Rows], case: Case, name: str
+    tmp_path: Path, lake: dict[str, Rows], case: Case, name: str
 ) -> None:
     source, place = str(tmp_path / "source"), str(tmp_path / "index")
-    build(spark, source, place, [case.text, case.number], flat=True)
-    assert not build(spark, source, place, [case.text, case.number]).committed
+    build(None, source, place, [case.text, case.number], flat=True)
+    assert not build(None, source, place, [case.text, case.number]).committed
     index = open_index(place)
     first, *_, last = lake
     key = {case.text: lake[last][0][1], case.number: case.kind(lake[last][0][0])}
@@ -192,12 +190,12 @@ def test_the_nightly_build_sees_what_changed_and_a_stale_file_is_refused(
     is_there = (tmp_path / "source" / empty).stat().st_size > 0  # an empty file does not count
     if is_there:
         lake[empty] = []
-    result = build(spark, source, place, [case.text, case.number])
+    result = build(None, source, place, [case.text, case.number])
     assert (result.new_files, result.changed_files, result.vanished_files, result.rows) == (int(is_there), 1, 1, 260)
     assert open_index(place).fetch(key) == []
     assert verify(storage_at(place), None).faults == []
     with pytest.raises(SpecMismatch, match="format"):
-        build(spark, source, place, [case.text, case.number], format="parquet" if name != "parquet" else "avro")
+        build(None, source, place, [case.text, case.number], format="parquet" if name != "parquet" else "avro")
 
 
 def test_types_of_csv_are_inferred_when_asked_for_and_widened_by_later_files(
@@ -239,7 +237,7 @@ def test_orc_files_of_which_some_reach_beyond_nanoseconds_make_one_table(spark: 
     assert sorted(row.id for row in load(spark, by_time, times).collect()) == list(range(18))
 
 
-def test_rows_of_a_key_keep_the_order_of_files_that_are_new_and_changed(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_key_keep_the_order_of_files_that_are_new_and_changed(tmp_path: Path) -> None:
     """New files are numbered before changed ones, whatever their names."""
     schema = {"type": "record", "name": "r", "fields": [{"name": "k", "type": "long"}, {"name": "v", "type": "string"}]}
     (tmp_path / "lake").mkdir()
@@ -249,10 +247,10 @@ def test_rows_of_a_key_keep_the_order_of_files_that_are_new_and_changed(spark: S
             fastavro.writer(out, schema, [{"k": i % 3, "v": f"{word} {i}"} for i in range(30)])
 
     write("a.avro", "first")
-    build(spark, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"], buckets=1)
+    build(None, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"], buckets=1)
     write("a.avro", "changed")
     write("b.avro", "new")
-    build(spark, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"])
+    build(None, str(tmp_path / "lake"), str(tmp_path / "index"), ["k"])
     assert verify(storage_at(str(tmp_path / "index")), None).faults == []
     found = [row["v"] for row in open_index(str(tmp_path / "index")).fetch(1)]
     assert found == [f"{word} {i}" for word in ("new", "changed") for i in range(1, 30, 3)]

@@ -23,8 +23,6 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
-pytestmark = pytest.mark.spark
-
 IDS = [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff"), uuid.UUID(int=1)]
 NS = 1767270600_123456789
 HALF = 0.0999755859375
@@ -163,43 +161,41 @@ def test_columns_of_these_types_are_loaded_as_they_would_be_stored(spark: SparkS
 
 
 @pytest.mark.skipif(TIME_TYPE is None, reason="Spark has times of day since 4.1")
-def test_a_batch_of_types_that_spark_does_not_have_is_appended_as_the_source_stores_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_of_types_that_spark_does_not_have_is_appended_as_the_source_stores_them(tmp_path: Path) -> None:
     columns = {name: pa.array(values, kind) for name, (kind, values, _) in TYPES.items()}
     columns["at"] = pa.array([NS // 1000 * 1000, 0], TYPES["at"][0])  # Spark's timestamps have no more digits
     for place, key in (("source", "old"), ("batch", "new")):
         write_source(tmp_path / place, {"a.parquet": pa.table({"k": [key] * len(columns["u8"]), **columns})})
-    build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+    build(None, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
     index = open_index(str(tmp_path / "index"))
-    frame = read_batch(spark, str(tmp_path / "batch"), index)
-    assert append_new(spark, str(tmp_path / "index"), frame, "batch").appended == 1
+    frame = read_batch(None, str(tmp_path / "batch"), index)
+    assert append_new(None, str(tmp_path / "index"), frame, "batch").appended == 1
     new = next((tmp_path / "source").glob("part-*"))
     assert pq.read_schema(new).equals(pq.read_schema(tmp_path / "source/a.parquet"))
     found, wanted = open_index(str(tmp_path / "index")).fetch("new")[0], index.fetch("old")
     assert {**found, "k": "old"} in wanted
 
 
-def test_new_files_may_differ_where_the_values_mean_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_new_files_may_differ_where_the_values_mean_the_same(tmp_path: Path) -> None:
     source, index = tmp_path / "source", str(tmp_path / "index")
     write_source(
         source, {"a.parquet": pa.table({"k": pa.array([1], pa.uint32()), "t": pa.array([1], pa.time32("ms"))})}
     )
-    build(spark, str(source), index, ["k"], include=["t"])
+    build(None, str(source), index, ["k"], include=["t"])
     more = {"k": pa.array([-1, 1]), "t": pa.array([1, 2], pa.time32("ms"))}
     write_source(source, {"b.parquet": pa.table(more)})
-    build(spark, str(source), index, ["k"], include=["t"])
+    build(None, str(source), index, ["k"], include=["t"])
     assert [len(open_index(index).fetch(key)) for key in (1, -1)] == [2, 1]
     write_source(source, {"c.parquet": pa.table({**more, "t": pa.array([1, 2], pa.time64("us"))})})
     with pytest.raises(
         shadow.UsageError, match=r"c.parquet: column t is time64\[us\], elsewhere in the source it is time\(ms\)"
     ):
-        build(spark, str(source), index, ["k"], include=["t"])
+        build(None, str(source), index, ["k"], include=["t"])
 
 
-def test_a_column_that_has_no_value_in_any_file_is_no_key(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_that_has_no_value_in_any_file_is_no_key(tmp_path: Path) -> None:
     write_source(tmp_path / "source", {"a.parquet": pa.table({"k": pa.nulls(1)})})
     with pytest.raises(
         shadow.UsageError, match="column k has no type in any file: no values, or none that can be read"
     ):
-        build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+        build(None, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])

@@ -17,8 +17,6 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.spark_fixtures import to_arrow
 
-pytestmark = pytest.mark.spark
-
 LARGE = 2**53 + 1  # no double has this value
 
 
@@ -54,16 +52,14 @@ def test_a_later_build_widens_columns_and_keeps_every_row(spark: SparkSession, t
     assert open_index(place).view.snapshot.number == 2
 
 
-def test_a_column_of_nulls_alone_takes_the_type_of_values_that_come_later_unless_it_is_indexed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_column_of_nulls_alone_takes_the_type_of_values_that_come_later_unless_it_is_indexed(tmp_path: Path) -> None:
     source, place = tmp_path / "source", str(tmp_path / "index")
     put(source, "a.jsonl", {"k": 1, "n": None, "l": [1], "included": None})
-    build(spark, str(source), place, ["k"], ["included"])
+    build(None, str(source), place, ["k"], ["included"])
     put(source, "b.jsonl", {"k": 2, "n": 1.5, "l": [0.5], "included": 7})
-    build(spark, str(source), place, ["k"], ["included"])
+    build(None, str(source), place, ["k"], ["included"])
     put(source, "c.jsonl", {"k": 3, "n": 2, "l": [], "included": None})
-    build(spark, str(source), place, ["k"], ["included"])
+    build(None, str(source), place, ["k"], ["included"])
     assert open_index(place).fetch_many([1, 2, 3]) == [
         [{"k": 1, "n": None, "l": [1.0], "included": None}],
         [{"k": 2, "n": 1.5, "l": [0.5], "included": "7"}],
@@ -71,22 +67,22 @@ def test_a_column_of_nulls_alone_takes_the_type_of_values_that_come_later_unless
     ]
 
 
-def test_lines_that_are_one_value_stay_so_in_later_builds(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_that_are_one_value_stay_so_in_later_builds(tmp_path: Path) -> None:
     source, place = tmp_path / "source", str(tmp_path / "index")
     source.mkdir()
     for name, lines in (("a", '"x"\n'), ("b", ""), ("c", '"y"\n')):
         (source / f"{name}.jsonl").write_text(lines)
-        build(spark, str(source), place, ["value"])
+        build(None, str(source), place, ["value"])
     assert open_index(place).fetch_many(["x", "y"]) == [[{"value": "x"}], [{"value": "y"}]]
 
 
-def test_a_later_file_of_csv_may_have_more_columns_in_another_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_later_file_of_csv_may_have_more_columns_in_another_order(tmp_path: Path) -> None:
     source, place = tmp_path / "source", str(tmp_path / "index")
     source.mkdir()
     (source / "a.csv").write_text("k,x\n1,a\n")
-    build(spark, str(source), place, ["k"])
+    build(None, str(source), place, ["k"])
     (source / "b.csv").write_text("more,k\nm,2\n")
-    build(spark, str(source), place, ["k"])
+    build(None, str(source), place, ["k"])
     assert open_index(place).fetch_many(["1", "2"]) == [
         [{"k": "1", "x": "a", "more": None}],
         [{"k": "2", "x": None, "more": "m"}],

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from gnomon import shadow
 from gnomon.btree import BTreeReader, bucket_of
@@ -19,7 +18,6 @@ from gnomon.shadow import open_index
 from gnomon.shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
 from gnomon.shadow.storage import storage_at
 
-pytestmark = pytest.mark.spark
 build_module = importlib.import_module("gnomon.jobs.build.job")  # `gnomon.jobs.build.job` is the function
 
 
@@ -49,8 +47,8 @@ def source(tmp_path: Path) -> Path:
     return root
 
 
-def test_every_row_is_found_by_its_key_and_no_other(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    result = build(spark, str(source), str(tmp_path / "index"), ["url"])
+def test_every_row_is_found_by_its_key_and_no_other(source: Path, tmp_path: Path) -> None:
+    result = build(None, str(source), str(tmp_path / "index"), ["url"])
     assert (result.snapshot, result.rows_indexed, result.rows, result.new_files) == (1, 550, 550, 3)
     index = open_index(str(tmp_path / "index"))
     keys = [f"https://example.org/{i}/é?q=%20" for i in range(510)]
@@ -60,85 +58,75 @@ def test_every_row_is_found_by_its_key_and_no_other(spark: SparkSession, source:
         assert all(row["n"] == i and row["html"] == f"<p>page {i}</p>" * 20 for row in rows)
 
 
-def test_a_second_build_does_nothing_and_a_new_partition_is_all_that_is_indexed(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_a_second_build_does_nothing_and_a_new_partition_is_all_that_is_indexed(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    build(spark, str(source), location, ["url"])
-    again = build(spark, str(source), location, ["url"])
+    build(None, str(source), location, ["url"])
+    again = build(None, str(source), location, ["url"])
     assert not again.committed
     assert (again.snapshot, again.rows_indexed) == (1, 0)
     write(source, "dt=2026-01-03/a.parquet", pages(500, 600))
     before = set((tmp_path / "index").rglob("*.btree.avro"))
-    third = build(spark, str(source), location, ["url"])
+    third = build(None, str(source), location, ["url"])
     assert (third.snapshot, third.new_files, third.rows_indexed, third.rows) == (2, 1, 100, 650)
     fresh = set((tmp_path / "index").rglob("*.btree.avro")) - before
     assert {path.parent.name for path in fresh} == {"dt=2026-01-03"}
     assert open_index(location).fetch("https://example.org/599/é?q=%20", ["n"]) == [{"n": 599}]
 
 
-def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(source: Path, tmp_path: Path) -> None:
     index, spec = str(tmp_path / "index"), tmp_path / "index/_shadow/spec.json"
-    build(spark, str(source), index, ["url"])
+    build(None, str(source), index, ["url"])
     written = spec.read_bytes()
     for lose in (spec.unlink, lambda: spec.write_bytes(written.replace(b"url", b"urk"))):
         lose()
         with pytest.raises(shadow.DamagedMetadata, match=r"_shadow/spec\.json"):
             open_index(index)
-        assert not build(spark, str(source), index, ["url"]).committed
+        assert not build(None, str(source), index, ["url"]).committed
         assert spec.read_bytes() == written
         assert open_index(index).view.snapshot.number == 1
 
 
-def test_the_old_name_of_a_full_build_does_the_same_with_a_warning(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_the_old_name_of_a_full_build_does_the_same_with_a_warning(source: Path, tmp_path: Path) -> None:
     index = str(tmp_path / "index")
-    first = build(spark, str(source), index, ["url"])
+    first = build(None, str(source), index, ["url"])
     with pytest.warns(DeprecationWarning, match="anew= is now full=; the old name is accepted through version 0.2"):
-        again = build(spark, str(source), index, ["url"], anew=True)
+        again = build(None, str(source), index, ["url"], anew=True)
     assert (again.snapshot, again.new_files) == (2, first.new_files)
 
 
-def test_a_damaged_index_is_mended_by_a_full_build_and_by_nothing_else(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_index_is_mended_by_a_full_build_and_by_nothing_else(source: Path, tmp_path: Path) -> None:
     index = str(tmp_path / "index")
-    first = build(spark, str(source), index, ["url"], include=["n"])
+    first = build(None, str(source), index, ["url"], include=["n"])
     for path in (tmp_path / "index").rglob("*.btree.avro"):
         path.write_bytes(path.read_bytes()[:-1])
-    assert not build(spark, str(source), index, ["url"], include=["n"]).committed
+    assert not build(None, str(source), index, ["url"], include=["n"]).committed
     with pytest.raises(shadow.DamagedIndexFile):
         open_index(index).lookup("https://example.org/99/é?q=%20")
     with pytest.raises(shadow.SpecMismatch):
-        build(spark, str(source), index, ["n"], full=True)
-    result = build(spark, str(source), index, ["url"], include=["n"], full=True)
+        build(None, str(source), index, ["n"], full=True)
+    result = build(None, str(source), index, ["url"], include=["n"], full=True)
     assert (result.snapshot, result.rows, result.new_files) == (2, first.rows, first.new_files)
     assert open_index(index).fetch("https://example.org/99/é?q=%20", ["n"]) == [{"n": 99}]
 
 
-def test_a_copy_whose_new_files_do_not_fit_is_not_taken_over(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_a_copy_whose_new_files_do_not_fit_is_not_taken_over(source: Path, tmp_path: Path) -> None:
     index = str(tmp_path / "index")
-    build(spark, str(source), index, ["url"])
+    build(None, str(source), index, ["url"])
     shutil.copytree(source, tmp_path / "copy")
     write(tmp_path / "copy", "dt=2026-02-01/new.parquet", pa.table({"url": [1, 2]}))
     with pytest.raises(shadow.UsageError, match="column url is int64, elsewhere in the source it is string"):
-        build(spark, str(tmp_path / "copy"), index, ["url"], adopt=True)
+        build(None, str(tmp_path / "copy"), index, ["url"], adopt=True)
     assert open_index(index).view.snapshot.number == 1
     with pytest.raises(shadow.SpecMismatch, match="or say --adopt where SOURCE is a copy"):
-        build(spark, str(tmp_path / "copy"), index, ["url"])
+        build(None, str(tmp_path / "copy"), index, ["url"])
 
 
-def test_a_changed_file_is_indexed_anew_and_a_vanished_one_dropped(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_a_changed_file_is_indexed_anew_and_a_vanished_one_dropped(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    build(spark, str(source), location, ["url"])
+    build(None, str(source), location, ["url"])
     write(source, "dt=2026-01-02/a.parquet", pages(1000, 1010))
     (source / "dt=2026-01-01/b.parquet").unlink()
-    result = build(spark, str(source), location, ["url"])
+    result = build(None, str(source), location, ["url"])
     assert (result.changed_files, result.vanished_files, result.rows) == (1, 1, 310)
     index = open_index(location)
     assert index.fetch("https://example.org/450/é?q=%20") == []
@@ -147,9 +135,9 @@ def test_a_changed_file_is_indexed_anew_and_a_vanished_one_dropped(
     assert index.coverage().is_empty
 
 
-def test_entries_lie_in_the_bucket_of_their_key_and_in_order(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_entries_lie_in_the_bucket_of_their_key_and_in_order(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    assert build(spark, str(source), location, ["url"], buckets=7).index_files == 14
+    assert build(None, str(source), location, ["url"], buckets=7).index_files == 14
     view = open_index(location).view
     storage = storage_at(location)
     seen = 0
@@ -163,7 +151,7 @@ def test_entries_lie_in_the_bucket_of_their_key_and_in_order(spark: SparkSession
     assert seen == 550
 
 
-def test_keys_of_every_type_spark_knows_come_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_of_every_type_spark_knows_come_back(tmp_path: Path) -> None:
     rows = 64
     columns = {
         "boolean": pa.array([i % 3 == 0 for i in range(rows)]),
@@ -187,16 +175,16 @@ def test_keys_of_every_type_spark_knows_come_back(spark: SparkSession, tmp_path:
     write(tmp_path / "source", "all.parquet", table)
     for name in columns:
         location = str(tmp_path / f"index-{name}")
-        build(spark, str(tmp_path / "source"), location, [name, "n"], buckets=3)
+        build(None, str(tmp_path / "source"), location, [name, "n"], buckets=3)
         index = open_index(location)
         values = table.column(name).to_pylist()
         found = index.fetch_many([(value, i) for i, value in enumerate(values)], ["n"])
         assert found == [[{"n": i}] for i in range(rows)], name
 
 
-def test_composite_keys_may_name_a_partition_column(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_composite_keys_may_name_a_partition_column(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    build(spark, str(source), location, ["dt", "n", "url"])
+    build(None, str(source), location, ["dt", "n", "url"])
     index = open_index(location)
     url = "https://example.org/360/é?q=%20"
     assert [row["dt"] for row in index.fetch({"dt": "2026-01-02", "n": 360, "url": url})] == ["2026-01-02"]
@@ -205,44 +193,44 @@ def test_composite_keys_may_name_a_partition_column(spark: SparkSession, source:
     assert index.fetch(("2026-01-01", 361, url)) == []
 
 
-def test_included_columns_stand_in_the_index(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_included_columns_stand_in_the_index(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    build(spark, str(source), location, ["url"], include=["n"])
+    build(None, str(source), location, ["url"], include=["n"])
     with storage_at(location).open(open_index(location).view.segments[0].index_files[0].path) as reader:
         tree = BTreeReader(reader)
         assert tree.schema.values[0].name == "n"
         assert all(key[0] == f"https://example.org/{value[0]}/é?q=%20" for key, value in tree.scan())
 
 
-def test_one_file_is_a_source_without_partition_columns(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_one_file_is_a_source_without_partition_columns(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    assert build(spark, str(source / "dt=2026-01-01/b.parquet"), location, ["n"]).rows == 100
+    assert build(None, str(source / "dt=2026-01-01/b.parquet"), location, ["n"]).rows == 100
     assert sorted(open_index(location).fetch(310)[0]) == ["html", "n", "url"]
 
 
-def test_paths_with_odd_characters_are_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_paths_with_odd_characters_are_read(tmp_path: Path) -> None:
     root = tmp_path / "a [b] {c} %20 é + & #"
     write(root, "name=x%2Fy z/part [1] {2} é%41.parquet", pages(0, 50))
     write(root, "name=__HIVE_DEFAULT_PARTITION__/p.parquet", pages(50, 60))
     location = str(tmp_path / "index")
-    assert build(spark, str(root), location, ["n"]).rows == 60
+    assert build(None, str(root), location, ["n"]).rows == 60
     index = open_index(location)
     assert index.fetch(7, ["name"]) == [{"name": "x/y z"}]
     assert index.fetch(7, ["n"], {"name": "x/y z"}) == [{"n": 7}]
     assert index.fetch(55, ["name"]) == [{"name": None}]
 
 
-def test_column_names_that_avro_cannot_hold_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_names_that_avro_cannot_hold_are_kept(tmp_path: Path) -> None:
     names = ["user id", "a.b", "back`tick", "metadata", "data_offset", "ключ"]
     table = pa.table({name: [f"{name} {i}" for i in range(20)] for name in names})
     write(tmp_path / "source", "p.parquet", table)
     for name in names:
         location = str(tmp_path / f"index-{names.index(name)}")
-        build(spark, str(tmp_path / "source"), location, [name])
+        build(None, str(tmp_path / "source"), location, [name])
         assert open_index(location).fetch(f"{name} 7")[0] == {other: f"{other} 7" for other in names}
 
 
-def test_columns_spark_cannot_read_do_no_harm(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_spark_cannot_read_do_no_harm(tmp_path: Path) -> None:
     table = pa.table(
         {
             "k": ["a", "b"],
@@ -253,14 +241,14 @@ def test_columns_spark_cannot_read_do_no_harm(spark: SparkSession, tmp_path: Pat
     )
     write(tmp_path / "source", "p.parquet", table)
     location = str(tmp_path / "index")
-    build(spark, str(tmp_path / "source"), location, ["k"])
+    build(None, str(tmp_path / "source"), location, ["k"])
     assert open_index(location).fetch("b", ["unsigned", "half"]) == [{"unsigned": 2**64 - 1, "half": 2.5}]
 
 
-def test_a_file_without_the_key_column_has_null_keys(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_a_file_without_the_key_column_has_null_keys(source: Path, tmp_path: Path) -> None:
     write(source, "dt=2026-01-02/c.parquet", pages(0, 5).drop_columns(["url"]))
     location = str(tmp_path / "index")
-    assert build(spark, str(source), location, ["url"]).rows == 555
+    assert build(None, str(source), location, ["url"]).rows == 555
     rows = open_index(location).fetch({"url": None})
     assert sorted(row["n"] for row in rows) == [0, 1, 2, 3, 4]
     assert all(row["url"] is None for row in rows)
@@ -287,7 +275,7 @@ def test_a_file_without_the_key_column_has_null_keys(spark: SparkSession, source
     ids=["empty", "short", "zero bytes", "not parquet", "truncated", "mixed folders"],
 )
 def test_a_bad_source_is_refused_and_leaves_nothing_a_later_build_trips_over(
-    spark: SparkSession, source: Path, tmp_path: Path, spoil: object, error: type[Exception], says: str
+    source: Path, tmp_path: Path, spoil: object, error: type[Exception], says: str
 ) -> None:
     good = tmp_path / "good"
     source.rename(good)
@@ -295,8 +283,8 @@ def test_a_bad_source_is_refused_and_leaves_nothing_a_later_build_trips_over(
     spoil(source)
     location = str(tmp_path / "index")
     with pytest.raises(error, match=says):
-        build(spark, str(source), location, ["url"])
-    assert build(spark, str(good), location, ["n"]).rows == 550
+        build(None, str(source), location, ["url"])
+    assert build(None, str(good), location, ["n"]).rows == 550
 
 
 def cut(path: Path) -> None:
@@ -304,54 +292,54 @@ def cut(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
-def test_wrong_requests_are_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_wrong_requests_are_refused(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
     with pytest.raises(UnknownColumn, match=r"no column link; it has url, n, html, dt"):
-        build(spark, str(source), location, ["link"])
+        build(None, str(source), location, ["link"])
     with pytest.raises(shadow.UsageError, match="partition columns alone"):
-        build(spark, str(source), location, ["dt"])
+        build(None, str(source), location, ["dt"])
     with pytest.raises(SourceNotFound, match="no such file or folder"):
-        build(spark, str(tmp_path / "nowhere"), location, ["url"])
+        build(None, str(tmp_path / "nowhere"), location, ["url"])
     assert not (tmp_path / "index").exists()
-    build(spark, str(source), location, ["url"])
+    build(None, str(source), location, ["url"])
     with pytest.raises(shadow.SpecMismatch, match=r"keys: url string.* in the index, n asked for"):
-        build(spark, str(source), location, ["n"])
+        build(None, str(source), location, ["n"])
     with pytest.raises(shadow.SpecMismatch, match="buckets: 1 in the index, 9 asked for"):
-        build(spark, str(source), location, ["url"], buckets=9)
+        build(None, str(source), location, ["url"], buckets=9)
 
 
-def test_a_file_whose_key_has_another_type_is_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_a_file_whose_key_has_another_type_is_refused(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    build(spark, str(source), location, ["n"])
+    build(None, str(source), location, ["n"])
     write(source, "dt=2026-01-02/c.parquet", pa.table({"n": pa.array([1], pa.int32())}))
     with pytest.raises(shadow.UsageError, match=r"c.parquet: column n is int32, elsewhere in the source it is bigint"):
-        build(spark, str(source), location, ["n"])
+        build(None, str(source), location, ["n"])
 
 
-def test_what_spark_would_mix_up_is_refused(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_what_spark_would_mix_up_is_refused(source: Path, tmp_path: Path) -> None:
     write(source, "dt=2026-01-02/c.parquet", pages(0, 5).rename_columns(["URL", "n", "html"]))
     with pytest.raises(shadow.UsageError, match=r"c.parquet: column URL differs from url in case only"):
-        build(spark, str(source), str(tmp_path / "index"), ["url"])
+        build(None, str(source), str(tmp_path / "index"), ["url"])
     write(tmp_path / "odd", "p.parquet", pa.table({"_metadata": [1]}))
     with pytest.raises(shadow.UsageError, match="column _metadata: Spark or Gnomon uses this name"):
-        build(spark, str(tmp_path / "odd"), str(tmp_path / "index"), ["_metadata"])
+        build(None, str(tmp_path / "odd"), str(tmp_path / "index"), ["_metadata"])
 
 
-def test_an_index_lies_in_a_folder_outside_of_its_source(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_an_index_lies_in_a_folder_outside_of_its_source(source: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(source)
     for source_path, index in ((source, source / "index"), (tmp_path / "link", source / "index")):
         with pytest.raises(shadow.UsageError, match="the index would lie among the files of its source"):
-            build(spark, str(source_path), str(index), ["url"])
+            build(None, str(source_path), str(index), ["url"])
     (tmp_path / "file").touch()
     for index in (tmp_path / "file", tmp_path / "file/below"):
         with pytest.raises(shadow.ShadowError, match="expected a folder for the index"):
-            build(spark, str(source), str(index), ["url"])
+            build(None, str(source), str(index), ["url"])
     with pytest.raises(shadow.UsageError, match="an empty path"):
-        build(spark, "", str(tmp_path / "index"), ["url"])
+        build(None, "", str(tmp_path / "index"), ["url"])
 
 
 def test_what_happens_to_the_source_meanwhile_is_refused_or_left_to_the_next_build(
-    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that vanishes after the listing, or vanishes or changes during the scan: nothing is committed. A partition
     that is added during the build is reported as not covered; the next build indexes only it."""
@@ -371,26 +359,26 @@ def test_what_happens_to_the_source_meanwhile_is_refused_or_left_to_the_next_bui
     ):
         meanwhile(step, what)
         with pytest.raises(shadow.StalePointer, match=says):
-            build(spark, str(source), location, ["url"])
+            build(None, str(source), location, ["url"])
         monkeypatch.undo()
         file.write_bytes(sound)
         assert not (tmp_path / "index/_shadow/snapshots").exists()
     meanwhile("check_unchanged", lambda: write(source, "dt=2026-01-03/a.parquet", pages(900, 950)))
-    assert build(spark, str(source), location, ["url"]).rows == 550
+    assert build(None, str(source), location, ["url"]).rows == 550
     monkeypatch.undo()
     assert [info.path for info in open_index(location).coverage().new] == ["dt=2026-01-03/a.parquet"]
-    result = build(spark, str(source), location, ["url"])
+    result = build(None, str(source), location, ["url"])
     assert (result.new_files, result.rows_indexed, result.rows) == (1, 50, 600)
 
 
-def test_partition_values_with_escaped_characters_and_empty_partitions(spark: SparkSession, tmp_path: Path) -> None:
+def test_partition_values_with_escaped_characters_and_empty_partitions(tmp_path: Path) -> None:
     odd = ["a%2Fb", "x%3D1", "ü ß", "%25", "__HIVE_DEFAULT_PARTITION__", "2026-01-01 10%3A00"]
     source, location = tmp_path / "source", str(tmp_path / "index")
     for i, value in enumerate(odd):
         write(source, f"p={value}/a.parquet", pages(10 * i, 10 * i + 10))
     write(source, "p=nothing/a.parquet", pages(0, 1).slice(1))
     (source / "p=folder").mkdir()
-    assert build(spark, str(source), location, ["url"]).rows == 60
+    assert build(None, str(source), location, ["url"]).rows == 60
     index = open_index(location)
     shown = [row["p"] for i in range(6) for row in index.fetch(f"https://example.org/{10 * i}/é?q=%20")]
     assert shown == ["a/b", "x=1", "ü ß", "%", None, "2026-01-01 10:00"]
@@ -398,11 +386,9 @@ def test_partition_values_with_escaped_characters_and_empty_partitions(spark: Sp
     assert index.coverage().is_empty
 
 
-def test_a_flat_index_is_one_set_of_buckets_over_all_partitions(
-    spark: SparkSession, source: Path, tmp_path: Path
-) -> None:
+def test_a_flat_index_is_one_set_of_buckets_over_all_partitions(source: Path, tmp_path: Path) -> None:
     location = str(tmp_path / "index")
-    assert build(spark, str(source), location, ["url"], include=["n"], buckets=3, flat=True).index_files == 3
+    assert build(None, str(source), location, ["url"], include=["n"], buckets=3, flat=True).index_files == 3
     index = open_index(location)
     for i in (0, 299, 360, 499):
         days = ["2026-01-01"] * (i < 400) + ["2026-01-02"] * (350 <= i < 500)
@@ -412,10 +398,10 @@ def test_a_flat_index_is_one_set_of_buckets_over_all_partitions(
     entries = [dict(zip(("n", "dt"), value[:2], strict=True)) for value in _values(tmp_path / "index")]
     assert {entry["dt"] for entry in entries} == {"2026-01-01", "2026-01-02"}
     write(source, "dt=__HIVE_DEFAULT_PARTITION__/a.parquet", pages(900, 910))
-    assert build(spark, str(source), location, ["url"], include=["n"]).rows == 560
+    assert build(None, str(source), location, ["url"], include=["n"]).rows == 560
     assert {value[1] for value in _values(tmp_path / "index")} == {"2026-01-01", "2026-01-02", None}
     with pytest.raises(shadow.SpecMismatch, match="layout: flat in the index, partitioned asked for"):
-        build(spark, str(source), location, ["url"], include=["n"], flat=False)
+        build(None, str(source), location, ["url"], include=["n"], flat=False)
 
 
 def _values(index: Path) -> list[tuple[object, ...]]:

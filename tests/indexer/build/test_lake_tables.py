@@ -36,8 +36,6 @@ from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
 from tests.spark_fixtures import to_arrow
 
-pytestmark = pytest.mark.spark
-
 Rows = list[dict[str, Any]]
 
 
@@ -221,11 +219,11 @@ def deleting(table: Table) -> tuple[Version, Version]:
     )
 
 
-def test_damaged_masks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_masks_are_refused(tmp_path: Path) -> None:
     """A flipped byte and a missing file are errors of the open and of verify, and never rows."""
     table = with_deletes()[0]
     index = str(tmp_path / "index")
-    bring_to(spark, deleting(table)[1], index)
+    bring_to(None, deleting(table)[1], index)
     [file] = (tmp_path / "index/_shadow/masks").iterdir()
     data = file.read_bytes()
     for damaged in (bytes([*data[:-20], data[-20] ^ 1, *data[-19:]]), data[:-1], None):
@@ -237,13 +235,13 @@ def test_damaged_masks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
         assert not verify(storage_at(index)).is_sound
 
 
-def test_verify_finds_masks_that_are_not_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_verify_finds_masks_that_are_not_the_tables(tmp_path: Path) -> None:
     """The masks of another version, whole and with the right checksum."""
     table = with_deletes()[0]
     before, after = deleting(table)
     storage = storage_at(str(tmp_path / "index"))
-    bring_to(spark, before, storage.root)
-    bring_to(spark, after, storage.root)
+    bring_to(None, before, storage.root)
+    bring_to(None, after, storage.root)
     newest = newest_snapshot(storage)
     assert newest is not None
     other = replace(newest, number=newest.number + 1, masks=None, partitions={"": newest.rows + newest.masks.rows})

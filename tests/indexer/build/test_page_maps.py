@@ -1,4 +1,4 @@
-"""`build(page_maps=True)` records the page maps of each file, in tasks, and so do all later builds."""
+"""`build(page_maps=True)` records the page maps of each file, and so do all later builds."""
 
 import json
 import random
@@ -19,7 +19,6 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import write_source
 
-pytestmark = pytest.mark.spark
 PAGES = {"row_group_size": 60, "data_page_size": 100, "write_batch_size": 10, "use_dictionary": False}
 
 
@@ -56,53 +55,51 @@ def mapped(lake: Path) -> list[str]:
 DAYS = [f"dt={day}/a.parquet" for day in range(3)]
 
 
-def test_page_maps_are_recorded_by_the_build_that_is_asked_and_by_those_after_it(
-    spark: SparkSession, lake: Path
-) -> None:
-    first = build(spark, *places(lake), ["k"], page_maps=True)
+def test_page_maps_are_recorded_by_the_build_that_is_asked_and_by_those_after_it(lake: Path) -> None:
+    first = build(None, *places(lake), ["k"], page_maps=True)
     assert (first.snapshot, first.mapped_files) == (1, 3)  # the file without rows needs none
     assert mapped(lake) == DAYS
     entries = [file.page_maps for file in open_view(storage_at(places(lake)[1])).covered.values() if file.page_maps]
     assert first.page_map_bytes == sum(entry.length for entry in entries)
-    again = build(spark, *places(lake), ["k"], page_maps=True)
+    again = build(None, *places(lake), ["k"], page_maps=True)
     assert (again.snapshot, again.committed, again.mapped_files) == (1, False, 0)
     write_source(lake / "lake", {"dt=3/a.parquet": table(300, 350)}, **PAGES)
-    nightly = build(spark, *places(lake), ["k"])
+    nightly = build(None, *places(lake), ["k"])
     assert (nightly.snapshot, nightly.mapped_files) == (2, 1)
     assert mapped(lake) == [*DAYS, "dt=3/a.parquet"]
 
 
-def test_an_index_without_page_maps_gets_them_without_being_indexed_again(spark: SparkSession, lake: Path) -> None:
-    build(spark, *places(lake), ["k"], flat=True)
+def test_an_index_without_page_maps_gets_them_without_being_indexed_again(lake: Path) -> None:
+    build(None, *places(lake), ["k"], flat=True)
     assert mapped(lake) == []
     files = sorted((lake / "index").rglob("*.btree.avro"))
     write_source(lake / "lake", {"dt=3/a.parquet": table(300, 350)}, **PAGES)
     (lake / "lake/dt=1/empty.parquet").unlink()
-    result = build(spark, *places(lake), ["k"], page_maps=True)
+    result = build(None, *places(lake), ["k"], page_maps=True)
     assert (result.snapshot, result.new_files, result.vanished_files, result.mapped_files) == (3, 1, 1, 4)
     assert mapped(lake) == [*DAYS, "dt=3/a.parquet"]
     assert [record.operation for record in history(storage_at(places(lake)[1]))] == ["build", "page-maps", "build"]
     assert set(files) <= set((lake / "index").rglob("*.btree.avro"))
 
 
-def test_asked_again_a_build_makes_anew_what_is_damaged(spark: SparkSession, lake: Path) -> None:
-    build(spark, *places(lake), ["k"], page_maps=True)
+def test_asked_again_a_build_makes_anew_what_is_damaged(lake: Path) -> None:
+    build(None, *places(lake), ["k"], page_maps=True)
     broken = sorted((lake / "index/_shadow/page_maps").rglob("*.maps"))[0]
     data = broken.read_bytes()
     broken.write_bytes(data[:-1] + bytes([data[-1] ^ 0xFF]))
     with pytest.raises(DamagedIndexFile, match="run gnomon build INDEX --page-maps"):
         open_index(places(lake)[1]).fetch_many(list(range(300)))
-    assert not build(spark, *places(lake), ["k"]).committed  # without the option it does not look
-    result = build(spark, *places(lake), ["k"], page_maps=True)
+    assert not build(None, *places(lake), ["k"]).committed  # without the option it does not look
+    result = build(None, *places(lake), ["k"], page_maps=True)
     assert (result.snapshot, result.mapped_files) == (2, 1)
     assert mapped(lake) == DAYS
 
 
-def test_a_build_anew_records_them_where_the_index_does_or_where_it_is_asked(spark: SparkSession, lake: Path) -> None:
-    build(spark, *places(lake), ["k"])
-    assert build(spark, *places(lake), ["k"], full=True, page_maps=True).mapped_files == 3
+def test_a_build_anew_records_them_where_the_index_does_or_where_it_is_asked(lake: Path) -> None:
+    build(None, *places(lake), ["k"])
+    assert build(None, *places(lake), ["k"], full=True, page_maps=True).mapped_files == 3
     assert mapped(lake) == DAYS
-    assert build(spark, *places(lake), ["k"], full=True).mapped_files == 3
+    assert build(None, *places(lake), ["k"], full=True).mapped_files == 3
     assert mapped(lake) == DAYS
 
 
@@ -128,25 +125,25 @@ def test_deep_ones_let_the_first_fetch_read_parts_of_pages_also_of_what_dedup_ap
         build(spark, *places(tmp_path), ["k"], page_maps="all")  # type: ignore[arg-type]
 
 
-def test_a_format_without_pages_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_format_without_pages_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake/a.jsonl").write_text("".join(json.dumps({"k": i}) + "\n" for i in range(9)))
     with pytest.raises(UsageError, match="--page-maps: files of format jsonl have no page maps; expected parquet"):
-        build(spark, *places(tmp_path), ["k"], page_maps=True)
+        build(None, *places(tmp_path), ["k"], page_maps=True)
     assert not (tmp_path / "index").exists()
-    build(spark, *places(tmp_path), ["k"])
+    build(None, *places(tmp_path), ["k"])
     with pytest.raises(UsageError, match="--page-maps: files of format jsonl have no page maps"):
-        build(spark, *places(tmp_path), ["k"], page_maps=True)
+        build(None, *places(tmp_path), ["k"], page_maps=True)
     assert snapshot_numbers(storage_at(places(tmp_path)[1])) == [1]
 
 
-def test_a_file_whose_page_headers_are_damaged_fails_the_build(spark: SparkSession, lake: Path) -> None:
+def test_a_file_whose_page_headers_are_damaged_fails_the_build(lake: Path) -> None:
     """The header belongs to a column that is not indexed, which a build without page maps does not read."""
     path = lake / "lake/dt=2/a.parquet"
     data = path.read_bytes()
     at = data.index(b"row 230") - 40  # a page of the column, somewhere in its header
     path.write_bytes(data[:at] + b"\xff" * 36 + data[at + 36 :])
     with pytest.raises(DamagedSource, match=str(path)):
-        build(spark, *places(lake), ["k"], page_maps=True)
+        build(None, *places(lake), ["k"], page_maps=True)
     assert snapshot_numbers(storage_at(places(lake)[1])) == []
-    assert build(spark, *places(lake), ["k"]).committed
+    assert build(None, *places(lake), ["k"]).committed
