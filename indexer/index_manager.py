@@ -18,7 +18,6 @@ from gnomon.indexer.datasource import INDEX, PROPERTIES, declare_table, form_of,
 from gnomon.indexer.join import join_with_index, load_by_index
 from gnomon.indexer.tables import default_location, read_table
 from gnomon.jobs.build import BuildRequest, plan
-from gnomon.jobs.files import named_source
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
 from gnomon.shadow.maintenance import compact, vacuum
@@ -99,8 +98,7 @@ class IndexManager:
         changed or removed since. Values are text. The partition of a table without partition columns is an empty
         list."""
         request = BuildRequest(self.keys, self.more_fields)
-        place = named_source(self.source, partial(read_table, self.spark))
-        planned = plan(place, self.index, request)
+        planned = plan(self.source, self.index, request, partial(read_table, self.spark))
         found, root = planned.difference, planned.root
         covered = planned.view.covered if planned.view is not None else {}
         gone = set(found.vanished)

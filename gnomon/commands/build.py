@@ -22,7 +22,6 @@ from gnomon.jobs.build import (
     nothing_to_do,
     plan,
 )
-from gnomon.jobs.files import named_source
 from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
 from gnomon.shadow.metadata import DEEP, MOST_FOLDERS
@@ -129,8 +128,7 @@ def build(
         table_version=table_version,
     )
     with Engines("build", EngineName.LOCAL if no_spark else engine, master, conf) as engines:
-        place = named_source(source, engines.read_table, table_version)
-        planned = plan(place, index, request)  # a path is planned before Spark starts
+        planned = plan(source, index, request, engines.read_table)  # a path is planned before Spark starts
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)

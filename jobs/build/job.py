@@ -8,7 +8,7 @@ from gnomon.jobs.build.engine import Engine
 from gnomon.jobs.build.planning import Plan, plan
 from gnomon.jobs.build.specs import BuildRequest, Vanished, check_types, new_spec
 from gnomon.jobs.build.text_columns import infer_schema
-from gnomon.jobs.files import Described, check_unchanged, columns_of, describe, named_source
+from gnomon.jobs.files import Described, check_unchanged, columns_of, describe
 from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Progress, Span, Stages, job_span
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
@@ -151,8 +151,7 @@ def build_index(
 
 def _build(engine: Engine, source: str, index: str, request: BuildRequest, stages: Stages) -> BuildResult:
     with stages.stage("list"):
-        place = named_source(source, engine.read_table, request.table_version)
-        planned = plan(place, index, request)
+        planned = plan(source, index, request, engine.read_table)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
     adopted = 0
@@ -160,15 +159,15 @@ def _build(engine: Engine, source: str, index: str, request: BuildRequest, stage
     with engine.errors():
         if request.adopt and planned.view is not None:
             check_types(planned.view.spec, _described(engine, planned, request)[0])  # before anything is committed
-            adopted = adopt_source(planned.storage, planned.root)[1]
-            planned = plan(place, index, replace(request, adopt=False))
+            adopted = adopt_source(planned.storage, planned.root, planned.view)[1]
+            planned = plan(source, index, replace(request, adopt=False), engine.read_table)
         if (
             request.page_maps
             and planned.view is not None
             and (planned.unmapped or _maps_more(request, planned.view.spec))
         ):
             done = _record(engine, planned, _with_setting(planned.view.spec, request), stages)
-            planned = plan(place, index, replace(request, adopt=False, page_maps=False))
+            planned = plan(source, index, replace(request, adopt=False, page_maps=False), engine.read_table)
         result = _update(engine, planned, request, stages)
     return replace(
         result,

@@ -8,7 +8,17 @@ from typing import Any
 
 from gnomon.base.actions import Action
 from gnomon.jobs.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
-from gnomon.jobs.files import CatalogTable, check_names, describe, detect_format, infer_locally, is_inferred
+from gnomon.jobs.files import (
+    CatalogTable,
+    ReadTable,
+    check_names,
+    describe,
+    detect_format,
+    infer_locally,
+    is_inferred,
+    named_source,
+    no_catalog,
+)
 from gnomon.shadow.commit import Adoption, adoption, newest_number, spec_on_record
 from gnomon.shadow.errors import (
     FilesVanished,
@@ -42,7 +52,15 @@ from gnomon.shadow.metadata import (
     without_vanished,
 )
 from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
-from gnomon.shadow.tables import LakeSource, LakeTable, check_plain_files, check_where, matches, stored_partition
+from gnomon.shadow.tables import (
+    LakeSource,
+    LakeTable,
+    check_plain_files,
+    check_where,
+    is_lake,
+    matches,
+    stored_partition,
+)
 from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
@@ -105,22 +123,26 @@ class Plan:
         }
 
 
-def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequest) -> Plan:
-    """List the source and compare. UsageError or SpecMismatch for a request that does not fit the index."""
+def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable = no_catalog) -> Plan:
+    """Read the newest snapshot, then the source, and compare. `read_table` reads a table of the catalog. UsageError or
+    SpecMismatch for a request that does not fit the index.
+
+    The order matters: a source that was read before the snapshot may be older than the one that the snapshot covers,
+    and the build would take the index back to it. What others commit after the snapshot is found at the commit."""
     _check_asked(source, request)
     adopt = request.adopt
     storage = storage_at(index)
-    root = _root(source)
-    check_apart(root, storage)
     _check_folder(storage)
-    _check_source(root)
     newest = newest_number(storage) if request.full else 0
     view = None if newest else _open(storage)
     spec = view.spec if view else spec_on_record(storage) if newest else None
     if spec is not None:
         spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
-    if isinstance(source, CatalogTable) and spec is not None and spec.table and not adopt:
-        root = source.root_at(spec.source)  # files keep their names even if the folder of the table has changed
+    # files of a catalog table keep their names even if its folder has changed
+    at = spec.source if spec is not None and spec.table and not adopt else None
+    root = _root(named_source(source, read_table, request.table_version), at)
+    check_apart(root, storage)
+    _check_source(root)
     if view is None and not newest:
         check_no_other_files(storage)
     files, lake_table = _files(root, view)
@@ -167,12 +189,13 @@ def plan(source: str | CatalogTable | LakeSource, index: str, request: BuildRequ
     )
 
 
-def _root(source: str | CatalogTable | LakeSource) -> SourceRoot:
+def _root(source: str | CatalogTable | LakeSource, at: str | None) -> SourceRoot:
+    """The root of a source. `at` is the root of a catalog table on record."""
     if isinstance(source, str):
         return source_root(source)
     if isinstance(source, LakeSource):
         return SourceRoot(source_storage(source.location), source)
-    return source.root_at(source.location)
+    return source.root_at(source.location if at is None else at)
 
 
 def _advice(found: LakeTable | None) -> str:
@@ -183,10 +206,10 @@ def _advice(found: LakeTable | None) -> str:
     return f"index a plain copy of its live rows, or {as_files}"
 
 
-def _check_asked(source: str | CatalogTable | LakeSource, request: BuildRequest) -> None:
+def _check_asked(source: str, request: BuildRequest) -> None:
     """Raise UsageError for options that are unknown, that exclude each other, or that the source does not have."""
-    if request.partitions is not None and isinstance(source, LakeSource):
-        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source.name)
+    if request.partitions is not None and is_lake(source):
+        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source)
     if request.format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
     if request.partitions is not None and (request.adopt or request.full):

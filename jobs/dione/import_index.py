@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NoReturn
 
 from gnomon.jobs.build import BuildRequest, BuildResult, Engine, build_index
 from gnomon.jobs.dione.dione_index import find_index
@@ -51,7 +50,7 @@ def import_dione(
     written after Dione's index, or with `compare_all`. A file that fails a check is left out. `moved` maps folders as
     Dione's entries name them to the folders where these files lie now. `engine` reads tables of the catalog; None if no
     table is named. Other arguments and errors as in `build`."""
-    found = find_index(as_location(dione), _read_no_table if engine is None else engine.read_table)
+    found = find_index(as_location(dione), no_catalog if engine is None else engine.read_table)
     place = as_location(source) if source is not None else found.source
     if not place:
         raise UsageError("a folder of Dione's does not say which data it is of; name the source (--source)", found.name)
@@ -66,7 +65,3 @@ def import_dione(
     request = BuildRequest(found.keys, kept, buckets, format=format, options=options or {}, flat=flat)
     built = build_index(dione_engine, place, as_location(index), request, progress)
     return ImportResult(built, dione_engine.left_out)
-
-
-def _read_no_table(source: str) -> NoReturn:
-    raise no_catalog(source)

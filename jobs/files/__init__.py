@@ -8,7 +8,7 @@
 - `shares`          the files of each task
 """
 
-from gnomon.jobs.files.catalog_tables import CatalogTable, is_table, named_source, no_catalog
+from gnomon.jobs.files.catalog_tables import CatalogTable, ReadTable, is_table, named_source, no_catalog
 from gnomon.jobs.files.page_maps import exported_maps
 from gnomon.jobs.files.scanning import scan_file
 from gnomon.jobs.files.shares import MOST_TASKS, shares_of
@@ -31,6 +31,7 @@ __all__ = [
     "READERS",
     "CatalogTable",
     "Described",
+    "ReadTable",
     "check_names",
     "check_unchanged",
     "columns_in",

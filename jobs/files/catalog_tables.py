@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import SourceRoot
@@ -39,8 +40,11 @@ def is_table(source: str) -> bool:
     return source.startswith(TABLE_PREFIX)
 
 
+ReadTable = Callable[[str], CatalogTable | LakeSource]  # `table:db.name` of the catalog
+
+
 def named_source(
-    source: str, read_table: Callable[[str], CatalogTable | LakeSource], table_version: str | None = None
+    source: str, read_table: ReadTable, table_version: str | None = None
 ) -> CatalogTable | LakeSource | str:
     """The source that a user named: a table of the catalog, which `read_table` reads, a lake table, or a path.
     `table_version` is a version of a lake table, None for the newest. Errors as in `read_table` and `lake_source`."""
@@ -53,6 +57,6 @@ def named_source(
     return read_table(source)
 
 
-def no_catalog(source: str) -> UsageError:
-    """The error where there is no Spark, and so no catalog."""
-    return UsageError("a table of the catalog is found by Spark; expected --engine spark", source)
+def no_catalog(source: str) -> NoReturn:
+    """Raise UsageError for a table of the catalog where there is no Spark."""
+    raise UsageError("a table of the catalog is found by Spark; expected --engine spark", source)

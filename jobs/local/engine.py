@@ -47,13 +47,13 @@ class LocalEngine:
         self.most_rows = most_rows
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
-        raise no_catalog(source)
+        no_catalog(source)
 
     def folders_table(self, source: str, root: str) -> Table:
-        raise no_catalog(source)
+        no_catalog(source)
 
     def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
-        raise no_catalog(source)
+        no_catalog(source)
 
     def columns_of_text(
         self, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]

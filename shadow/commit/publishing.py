@@ -21,6 +21,7 @@ from gnomon.shadow.commit.rebase import (
     State,
     check_changes,
     check_kept,
+    check_read_last,
     folders_after,
     is_committed,
     is_recorded,
@@ -28,7 +29,6 @@ from gnomon.shadow.commit.rebase import (
     nothing_left,
     rebase,
     spec_after,
-    table_after,
 )
 from gnomon.shadow.commit.schema_evolution import columns_after
 from gnomon.shadow.errors import (
@@ -125,6 +125,7 @@ def publish(
         now = State(*read_newest(storage, {segment.id: segment for segment in base.segments}))
         if now.snapshot is not None and is_committed(now, segment_id):
             return now.snapshot
+        check_read_last(base, _since(storage, base, now, changes), changes)
         widened = spec_after(base, now, spec, storage.root)
         after = rebase(base, now, changes, ours, current)
         check_kept(base, now, after, ours)
@@ -154,6 +155,22 @@ def _base_segments(storage: Storage, parent: Snapshot | None) -> tuple[Segment, 
         return ()
     with made_for(storage, parent):
         return read_segments(storage, parent)
+
+
+def _since(storage: Storage, base: State, now: State, changes: Changes) -> Sequence[Snapshot]:
+    """The snapshots after the base of a build that read a table, oldest first. ConcurrentCommit where a vacuum removed
+    one of them."""
+    if now.snapshot is None or (changes.table is None and changes.folders is None):
+        return []
+    first = base.snapshot.number + 1 if base.snapshot is not None else now.snapshot.number
+    try:
+        return [*(read_snapshot(storage, number) for number in range(first, now.snapshot.number)), now.snapshot]
+    except SnapshotNotFound:
+        raise ConcurrentCommit(
+            "snapshots were committed and vacuumed during the build; nothing was changed",
+            storage.root,
+            action=Action.RUN_AGAIN,
+        ) from None
 
 
 @contextmanager
@@ -213,7 +230,7 @@ def _next(
         parent_id=parent.commit_id if parent else None,
         counts=dict(changes.counts or {}),
         folders=folders_after(base, now, changes),
-        table=table_after(base, now, changes),
+        table=changes.table if changes.table is not None else parent.table if parent else None,
         masks=masks if changes.masks is not None else parent.masks if parent else None,
     )
 

@@ -6,7 +6,7 @@ apply. A source file is live in one segment only, whichever program indexed it."
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import BuildFailed, ConcurrentCommit
@@ -22,10 +22,11 @@ from gnomon.shadow.metadata import (
     spec_differences,
 )
 from gnomon.shadow.storage import FileInfo, difference
-from gnomon.shadow.tables import Table, TableVersion
+from gnomon.shadow.tables import Recorded, Table, TableVersion
 from gnomon.sources import FORMATS
 from gnomon.sources.types import parse_ddl, to_ddl
 
+T = TypeVar("T")
 Fingerprint = tuple[int, int, str, str]
 Current = Callable[[], Iterable[FileInfo]]
 
@@ -158,6 +159,28 @@ def is_committed(now: State, commit_id: str) -> bool:
     return commit_id in ids or (now.snapshot is not None and now.snapshot.commit_id == commit_id)
 
 
+def check_read_last(base: State, since: Sequence[Snapshot], changes: Changes) -> None:
+    """ConcurrentCommit where the build may have read a table before another build did whose commit is in `since`, the
+    snapshots after the base in their order: its version of a lake table, or its folder of a partition. A version says
+    nothing of its age, since a rollback makes an older one the newest. A build reads the source after its base, so that
+    its state is newer than each one in the base."""
+    before = Recorded(*(base.snapshot.folders, base.snapshot.table) if base.snapshot else (None, None))
+    others = [(one.folders or {}, one.table) for one in since]
+    if changes.table is not None:
+        _check_newer(before.version, [version for _, version in others], changes.table, "another version of the table")
+    if changes.folders is not None:
+        folders = before.folders or {}
+        for name in folders.keys() | changes.folders.keys():
+            found = [known.get(name) for known, _ in others]
+            _check_newer(folders.get(name), found, changes.folders.get(name), f"another folder of partition {name}")
+
+
+def _check_newer(before: T, since: Sequence[T], ours: T, what: str) -> None:
+    """ConcurrentCommit where others have recorded a state since `before`, and not ours as the last one."""
+    if ours != before and since[-1:] != [ours] and any(one != before for one in since):
+        raise ConcurrentCommit(f"another build committed {what}; nothing was changed", action=Action.RUN_AGAIN)
+
+
 def folders_after(base: State, now: State, changes: Changes) -> Mapping[str, str] | None:
     """The folders of a catalog table's partitions: the newest snapshot's, with the build's changes."""
     known = now.snapshot.folders if now.snapshot else None
@@ -167,20 +190,6 @@ def folders_after(base: State, now: State, changes: Changes) -> Mapping[str, str
     changed = {name: folder for name, folder in changes.folders.items() if before.get(name) != folder}
     gone = before.keys() - changes.folders.keys()
     return {name: folder for name, folder in {**(known or {}), **changed}.items() if name not in gone}
-
-
-def table_after(base: State, now: State, changes: Changes) -> TableVersion | None:
-    """The version of a lake table that the next snapshot covers. ConcurrentCommit where another build has committed
-    another version since: only the table's log says which of the two is newer."""
-    before = base.snapshot.table if base.snapshot else None
-    known = now.snapshot.table if now.snapshot else None
-    if changes.table is None:
-        return known
-    if known not in (before, changes.table):
-        raise ConcurrentCommit(
-            "another build committed another version of the table; nothing was changed", action=Action.RUN_AGAIN
-        )
-    return changes.table
 
 
 def masks_after(now: State, changes: Changes) -> Masks:

@@ -124,14 +124,17 @@ def _of_other_rows(
     return found
 
 
-def adopt(storage: Storage, root: SourceRoot) -> tuple[Snapshot, int]:
+def adopt(storage: Storage, root: SourceRoot, base: View | None = None) -> tuple[Snapshot, int]:
     """Take over the source at `root`. Returns the newest snapshot, and the number of files with a new fingerprint in
-    it. Commits nothing where nothing differs. UsageError where an append is not finished; ConcurrentCommit where other
-    commits keep winning; UnsafeStore where two writers could overwrite each other."""
+    it. Commits nothing where nothing differs. `base` is the newest snapshot before `root` was read: another one may
+    cover a newer state of a table. UsageError where an append is not finished; ConcurrentCommit where other commits
+    keep winning, or one came after `base`; UnsafeStore where two writers could overwrite each other."""
     for attempt in range(ATTEMPTS):
         wait(attempt)
         _check_appends(storage)
         view = open_view(storage)
+        if base is not None and view.snapshot.commit_id != base.snapshot.commit_id:
+            break
         found = adoption(storage, root, view, root.list())
         if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
             return view.snapshot, 0

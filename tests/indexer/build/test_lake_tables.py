@@ -30,7 +30,6 @@ from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import commit, newest_snapshot
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables.lake_source import lake_source
 from gnomon.shadow.verify.snapshot import verify
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
@@ -45,7 +44,7 @@ def bring_to(spark: SparkSession | None, version: Version, index: str, key: tupl
     name = f"iceberg:{version.metadata}" if version.metadata else f"delta:{version.table.path}"
     as_of = None if version.metadata else str(version.version)
     request = BuildRequest(key or version.key, table_version=as_of)
-    if build_metadata(plan(lake_source(name, as_of or ""), index, request), request) is not None:
+    if build_metadata(plan(name, index, request), request) is not None:
         return False
     build_index(SparkEngine(spark) if spark is not None else LocalEngine(), name, index, request)
     return True

@@ -1,6 +1,8 @@
 """Changes made for one snapshot and committed one after the other: nothing is lost, nothing counts twice."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from gnomon.shadow.commit.rebase import (
     ConcurrentCommit,
     State,
     check_changes,
+    check_read_last,
     folders_after,
     is_committed,
     is_recorded,
@@ -24,7 +27,7 @@ from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.source_files import diff
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.tables import Table
+from gnomon.shadow.tables import Table, TableVersion
 
 Source = dict[str, int]  # the source's files, each with its version, which is its modification time
 SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
@@ -314,6 +317,38 @@ def test_a_tables_folders_are_those_of_the_newest_snapshot_with_what_the_build_f
     assert folders_after(base, now, replace(found, folders=None)) == now.snapshot.folders  # as of a compaction
     assert folders_after(State(None), State(None), found) == found.folders
     assert folders_after(State(None), now, found)["p=2"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("since", "is_ours_newer"),
+    [
+        ([], True),
+        ([1, 1], True),
+        ([2], True),  # another build read the same state
+        ([3], False),
+        ([3, 1], False),  # rolled back: the build may have read its state before
+        ([2, 1], False),
+        ([1, 3], False),
+        ([3, 2], True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["a lake table", "a catalog table"])
+def test_a_state_of_a_table_is_not_committed_after_one_that_may_be_newer(
+    kind: str, since: list[int], is_ours_newer: bool
+) -> None:
+    """State 1 is the base's, state 2 the build's."""
+    before = state().snapshot
+    assert before is not None
+
+    def recorded(number: int) -> dict[str, Any]:
+        version = TableVersion("uuid", str(number))
+        return {"table": version} if kind == "a lake table" else {"folders": {"p=1": f"v{number}", "p=2": "same"}}
+
+    base, others = State(replace(before, **recorded(1))), [replace(before, **recorded(one)) for one in since]
+    changes = Changes("build", (), (), {}, {}, **recorded(2))
+    with nullcontext() if is_ours_newer else pytest.raises(ConcurrentCommit, match="another build committed another"):
+        check_read_last(base, others, changes)
+    check_read_last(base, others, replace(changes, table=None, folders=None))  # as of a compaction
 
 
 def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
