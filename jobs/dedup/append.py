@@ -42,7 +42,7 @@ from gnomon.shadow.commit import (
 from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
-from gnomon.shadow.tables import TableCommit, append_target, is_lake
+from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit, is_lake
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
@@ -240,6 +240,9 @@ class _Run:
                     "first append that has one; nothing was written",
                     spec.source,
                 )
+            if planned is not None:  # a commit that can never succeed would block all later appends
+                pairs = zip(staged.files, staged.file_partitions, strict=True)
+                check_commit(planned, [NewFile(file.staged, file.size, file.rows, part) for file, part in pairs])
         except Exception as error:
             self._throw_away(source, folder)
             # The append that took the number removes the staged files of the others.

@@ -13,6 +13,7 @@ from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
 from gnomon.shadow.tables import (
     AppendTarget,
+    FolderOf,
     Split,
     Table,
     append_target,
@@ -35,8 +36,8 @@ class Layout:
     their types in reads, `options` the options of reads. `folders` has the folder of each partition by its values in
     stored form, relative to the root or absolute; new folders are made below `base`. A file has about `file_bytes`.
 
-    In a lake table, the files of all partitions lie in `base` (`is_flat`), some partition columns lie `in_files`, too,
-    and `split` says which rows of a partition share a file."""
+    In a lake table, `folder_of` is the folder of a partition's files, some partition columns lie `in_files`, too, and
+    `split` says which rows of a partition share a file."""
 
     @cached_property
     def written(self) -> pa.Schema:
@@ -64,7 +65,7 @@ class Layout:
     base: str = ""
     file_bytes: int = FILE_BYTES
     in_files: tuple[str, ...] = ()
-    is_flat: bool = False
+    folder_of: FolderOf | None = None
     split: Split | None = None
 
     def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
@@ -73,8 +74,8 @@ class Layout:
         named = dict(zip(self.partitions, texts, strict=True))
         values = tuple(as_partition_value(text, self.types.get(name, "string"), name) for name, text in named.items())
         partition = partition_folders({name: text or "" for name, text in named.items()})
-        if self.is_flat:
-            return partition, self.base
+        if self.folder_of is not None:
+            return partition, self.folder_of({name: text or None for name, text in named.items()})
         if values in self.folders:
             return partition, self.folders[values]
         folder = "/".join(filter(None, [self.base, partition]))
@@ -114,10 +115,9 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
         parse_ddl(spec.schema),
         spec.partitions,
         spec.partition_types,
-        base=target.folder,
         file_bytes=FILE_BYTES,
         in_files=tuple(name for name in spec.partitions if name in target.fields.names),
-        is_flat=True,
+        folder_of=target.folder_of,
         split=target.split,
     )
     open_writer(spec.format, style, layout.written, spec.source)  # raises UnsupportedFormat, as in `_checked`

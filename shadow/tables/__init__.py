@@ -19,10 +19,12 @@
 from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
+    FolderOf,
     NewFile,
     Split,
     TableCommit,
     append_target,
+    check_commit,
     commit_to_table,
     last_number,
 )
@@ -65,6 +67,7 @@ __all__ = [
     "TEXT",
     "AppendTarget",
     "EqualityDeletes",
+    "FolderOf",
     "LakeContent",
     "LakeFile",
     "LakeSource",
@@ -83,6 +86,7 @@ __all__ = [
     "as_partition_value",
     "asked_values",
     "base_of",
+    "check_commit",
     "check_plain_files",
     "check_where",
     "commit_to_table",

@@ -3,16 +3,16 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 from deltalake.transaction import AddAction, RemoveAction
 
-from gnomon.base.actions import Action
-from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage import probe, storage_at
 from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, store_options
 from gnomon.shadow.tables.lake_append import (
@@ -22,9 +22,10 @@ from gnomon.shadow.tables.lake_append import (
     attempts,
     changed,
     check_files,
+    outcome,
     refuse,
 )
-from gnomon.shadow.tables.partitions import partition_values
+from gnomon.shadow.tables.partitions import NULL_VALUE, partition_values
 
 CODEC = "SNAPPY"
 # The writer features of tables to which deltalake commits. They require nothing of an append, or nothing as long as no
@@ -46,6 +47,7 @@ RULES = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
+REFUSED = (DeltaProtocolError, SchemaMismatchError, ValueError, TypeError)  # before anything is written
 EXPIRY = "delta.setTransactionRetentionDuration"  # Spark's checkpoints drop transactions that are older
 NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
 
@@ -58,7 +60,14 @@ def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
     found = list(table.metadata().partition_columns)
     if found != list(partitions):
         refuse(f"it is partitioned by {', '.join(found) or 'nothing'}, its index by {', '.join(partitions)}", name)
-    return AppendTarget(str(table.metadata().id), "", _fields(table, name), CODEC, None)
+    return AppendTarget(str(table.metadata().id), _folder_of, _fields(table, name), CODEC, None)
+
+
+def _folder_of(values: Mapping[str, str | None]) -> str:
+    """The folder as the table's own writers lay it. Some readers take the values from it, and fail on the whole table
+    where a file lies elsewhere."""
+    texts = {name: NULL_VALUE if text is None else quote(text, safe="") for name, text in values.items()}
+    return "/".join(f"{name}={text}" for name, text in texts.items())
 
 
 def last_number(place: str, uuid: str, writer: str) -> int:
@@ -77,28 +86,38 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     """As `lake_append.commit_to_table`. If a commit that does not conflict with this one came first, deltalake tries
     again. If another program committed the same transaction or changed the schema, deltalake raises, and this function
     reads the table again."""
-    name, root = planned.name, storage_at(place).root
+    name = planned.name
     _check_store(place)
     for _ in attempts(name):
         table = _open(place, name)
         if _last_number(table, place, planned.uuid, planned.writer) >= planned.number:
             return
         try:
-            fields = _fields(table, name)
+            actions = _actions(table, place, name, files)
         except UsageError as error:
             raise changed(error.what, name) from None
-        check_files(root, files, fields)
         try:
-            _commit(table, planned, files)
+            _commit(table, planned, actions)
         except CommitFailedError:
             continue
+        except REFUSED as error:
+            raise changed(f"deltalake refuses the commit ({_line(error)})", name) from None
         except (DeltaError, OSError) as error:
-            what = f"it is unknown whether the commit succeeded ({_line(error)})"
-            raise StorageError(what, name, action=Action.RUN_AGAIN) from error
+            last = partial(last_number, place, planned.uuid, planned.writer)
+            if (failed := outcome(planned, last, error)) is not None:
+                raise failed from error
         return
 
 
-def _commit(table: DeltaTable, planned: TableCommit, files: Sequence[NewFile]) -> None:
+def check_commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
+    """As `lake_append.check_commit`."""
+    _actions(_open(place, planned.name), place, planned.name, files)
+
+
+def _actions(table: DeltaTable, place: str, name: str, files: Sequence[NewFile]) -> list[AddAction | RemoveAction]:
+    """The actions that add the files. UsageError for a table that is not written, TableChanged where the files are not
+    those of the append, or do not fit the table."""
+    check_files(storage_at(place).root, files, _fields(table, name))
     now = time.time_ns() // 1_000_000
     columns = list(table.metadata().partition_columns)
     actions: list[AddAction | RemoveAction] = []
@@ -109,11 +128,15 @@ def _commit(table: DeltaTable, planned: TableCommit, files: Sequence[NewFile]) -
             raise changed(what, file.path)
         stats = json.dumps({"numRecords": file.rows})
         actions.append(AddAction(file.path, file.size, texts, now, True, stats))
+    return actions
+
+
+def _commit(table: DeltaTable, planned: TableCommit, actions: list[AddAction | RemoveAction]) -> None:
     table.create_write_transaction(
         actions,
         mode="append",
         schema=table.schema(),
-        partition_by=columns,
+        partition_by=list(table.metadata().partition_columns),
         commit_properties=CommitProperties(
             custom_metadata={"gnomon.append": f"{planned.writer}/{planned.number}"},
             app_transactions=[Transaction(planned.writer, planned.number)],

@@ -1,25 +1,41 @@
 """Appends to Iceberg tables by pyiceberg: one commit that adds the files and sets the writer's number, a property of
 the table. pyiceberg's own retries are off: they would add the files a second time after a race."""
 
+import io
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as arrow_types
 from pyiceberg import types as iceberg_types
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.conversions import to_bytes
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    RESTError,
+    ValidationError,
+)
+from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+)
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform
 from pyiceberg.typedef import Record
 
@@ -35,6 +51,7 @@ from gnomon.shadow.tables.lake_append import (
     attempts,
     changed,
     check_files,
+    outcome,
     refuse,
 )
 from gnomon.sources import open_source
@@ -45,6 +62,7 @@ DATA_FOLDER = "data"
 CODEC_PROPERTY, DEFAULT_CODEC = "write.parquet.compression-codec", "zstd"
 CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "brotli": "BROTLI", "lz4": "LZ4", "uncompressed": "NONE"}
 RETRIES_PROPERTY = "commit.retry.num-retries"
+REFUSED = (BadRequestError, ValidationError, ValueError, TypeError)  # answers of a catalog, and of pyiceberg itself
 NOT_WRITTEN = (iceberg_types.UUIDType, iceberg_types.FixedType)
 
 
@@ -75,11 +93,16 @@ def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
         refuse(f"{twice[0].column} is a partition column and has the transform {twice[0].transform}, too", name)
     return AppendTarget(
         uuid=str(table.metadata.table_uuid),
-        folder=DATA_FOLDER,
+        folder_of=_folder_of,
         fields=_fields(table.schema(), name),
         codec=CODECS.get(table.properties.get(CODEC_PROPERTY, DEFAULT_CODEC).lower(), CODECS[DEFAULT_CODEC]),
         split=Split(tuple(one.column for one in hidden), partial(_split, hidden)) if hidden else None,
     )
+
+
+def _folder_of(values: Mapping[str, str | None]) -> str:
+    """All partitions share a folder: only the metadata tells them apart."""
+    return DATA_FOLDER
 
 
 def last_number(place: str, uuid: str, writer: str) -> int:
@@ -95,6 +118,21 @@ def _last_number(table: Table, name: str, uuid: str, writer: str) -> int:
     return int(table.properties.get(writer, "0"))
 
 
+def check_commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
+    """As `lake_append.check_commit`: the entries go to a manifest in memory."""
+    table = load_table(place, planned.name, None)
+    entries = _data_files(table, planned.name, files)
+    if not entries:  # no manifest is empty
+        return
+    try:
+        with write_manifest(2, table.spec(), table.schema(), _Memory(), 0, "null") as manifest:
+            for one in entries:
+                manifest.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=0, data_file=one))
+    except Exception as error:
+        what = f"the new rows cannot be entries of its metadata ({type(error).__name__}: {_line(error)})"
+        raise UsageError(f"{what}; no row was appended", planned.name) from error
+
+
 def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     """As `lake_append.commit_to_table`. The commit asserts that the branch still has the head which was read."""
     name = planned.name
@@ -103,31 +141,66 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
         if _last_number(table, name, planned.uuid, planned.writer) >= planned.number:
             return
         try:
-            fields = _fields(table.schema(), name)
-            spec = _spec_fields(table, name)
+            added = _data_files(table, name, files)
         except UsageError as error:
             raise changed(error.what, name) from None
-        check_files(storage_at(table.metadata.location).root, files, fields)
-        added = [_data_file(table, file, spec) for file in files]
-        try:
-            _commit(table, planned, added)
-        except CommitFailedException:
-            continue
-        except Exception as error:
-            what = f"it is unknown whether the commit succeeded ({type(error).__name__}: {_line(error)})"
-            raise StorageError(what, name, action=Action.RUN_AGAIN) from error
+        with closing(table.catalog):
+            prepared = _prepared(table, planned, added)
+            try:
+                _commit(prepared)
+            except CommitFailedException:
+                continue
+            except REFUSED as error:
+                raise changed(f"the catalog refuses the commit ({_line(error)})", name) from None
+            except Exception as error:
+                last = partial(last_number, place, planned.uuid, planned.writer)
+                if (failed := outcome(planned, last, error)) is not None:
+                    raise failed from error
         return
 
 
-def _commit(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> None:
+def _prepared(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> Transaction:
+    """A commit whose manifests are written; nothing was sent to the catalog. StorageError where the store failed,
+    TableChanged for files that cannot be entries of the table."""
     table.metadata.properties[RETRIES_PROPERTY] = "0"  # in memory only: a commit sends changes
-    with closing(table.catalog), table.transaction() as transaction:
+    transaction = table.transaction()
+    named = {"gnomon.append": f"{planned.writer}/{planned.number}"}
+    try:
         transaction.set_properties({planned.writer: str(planned.number)})
-        named = {"gnomon.append": f"{planned.writer}/{planned.number}"}
         with transaction.update_snapshot(snapshot_properties=named).fast_append() as append:
             _keep_committed(table, append)
             for file in added:
                 append.append_data_file(file)
+    except (OSError, RESTError, pa.ArrowException) as error:
+        what = f"its manifests cannot be written, so that nothing was committed ({_line(error)})"
+        raise StorageError(what, planned.name, action=Action.RUN_AGAIN) from error
+    except Exception as error:
+        what = f"the new files cannot be entries of its metadata ({type(error).__name__}: {_line(error)})"
+        raise changed(what, planned.name) from error
+    return transaction
+
+
+def _commit(prepared: Transaction) -> None:
+    prepared.commit_transaction()
+
+
+class _Memory(OutputFile):
+    """A file that keeps nothing, to which a manifest is written as a trial."""
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+
+    def __len__(self) -> int:
+        return 0
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> NoReturn:
+        raise FileNotFoundError(self.location)
+
+    def create(self, overwrite: bool = False) -> io.BytesIO:
+        return io.BytesIO()
 
 
 def _keep_committed(table: Table, append: Any) -> None:
@@ -145,6 +218,14 @@ def _keep_committed(table: Table, append: Any) -> None:
 
 def _line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[DataFile]:
+    """The entries of new files. UsageError for a table that is not written, and for values without a partition;
+    TableChanged where the files are not those of the append, or do not fit the table."""
+    fields, spec = _fields(table.schema(), name), _spec_fields(table, name)
+    check_files(storage_at(table.metadata.location).root, files, fields)
+    return [_data_file(table, file, spec) for file in files]
 
 
 def _data_file(table: Table, file: NewFile, spec: Sequence[_Field]) -> DataFile:
@@ -200,8 +281,23 @@ def _transformed(field: _Field, array: pa.Array) -> tuple[pa.Array, list[Any]]:
     """The partition value of each row: its place in a list of values, which may have a value twice. pyiceberg's
     transform runs once for each distinct value of the array."""
     encoded = _physical(array).dictionary_encode(null_encoding="encode")
-    transform = field.transform.transform(field.kind)
-    return encoded.indices, [transform(value) for value in encoded.dictionary.to_pylist()]
+    return encoded.indices, [_partition_value(field, value) for value in encoded.dictionary.to_pylist()]
+
+
+def _partition_value(field: _Field, value: Any) -> Any:
+    """The partition value of a value. UsageError where there is none of the transform's type: a truncation below the
+    smallest number, an hour that 32 bits do not hold."""
+    kind = field.transform.result_type(field.kind)
+    try:
+        found = field.transform.transform(field.kind)(value)
+        if found is not None:
+            to_bytes(cast(iceberg_types.PrimitiveType, kind), found)
+    except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
+        raise UsageError(
+            f"batch: column {field.column}: the value {value!r} has no partition by {field.transform}, whose values "
+            f"are of type {kind} ({error}); no row was appended"
+        ) from None
+    return found
 
 
 def _physical(array: pa.Array) -> pa.Array:

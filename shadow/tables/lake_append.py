@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import ConcurrentCommit, SourceError, TableChanged, UsageError
+from gnomon.shadow.errors import ConcurrentCommit, ShadowError, SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import Readable, storage_at
 from gnomon.shadow.tables.lake_source import format_module, place_of_name
 from gnomon.sources import open_source
@@ -24,8 +24,8 @@ COMMIT_ATTEMPTS = 20  # while other writers commit first
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds
 WRITTEN_PARTITIONS = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date", "decimal")
 
-
 _CHANCE = random.Random()
+FolderOf = Callable[[Mapping[str, str | None]], str]
 
 
 class NewFile(NamedTuple):
@@ -60,12 +60,12 @@ class Split:
 
 @dataclass(frozen=True)
 class AppendTarget:
-    """The form of new files of a table. `folder` is their folder, below the root. `fields` are their columns with field
-    ids and nullability; `codec` is Parquet's name of the compression. `split` is None where the partition columns alone
-    say which rows share a file."""
+    """The form of new files of a table. `folder_of` is the folder of a partition's files, below the root, from the
+    texts of its values by column, None for null. `fields` are the columns with field ids and nullability; `codec` is
+    Parquet's name of the compression. `split` is None where the partition columns alone say which rows share a file."""
 
     uuid: str
-    folder: str
+    folder_of: FolderOf
     fields: pa.Schema
     codec: str
     split: Split | None
@@ -77,6 +77,8 @@ class _Appends(Protocol):
     def append_target(self, place: str, partitions: Mapping[str, str]) -> AppendTarget: ...
 
     def last_number(self, place: str, uuid: str, writer: str) -> int: ...
+
+    def check_commit(self, place: str, planned: TableCommit, files: Sequence[NewFile]) -> None: ...
 
     def commit(self, place: str, planned: TableCommit, files: Sequence[NewFile]) -> None: ...
 
@@ -98,11 +100,34 @@ def last_number(name: str, uuid: str, writer: str) -> int:
     return _appends(name).last_number(place_of_name(name), uuid, writer)
 
 
+def check_commit(planned: TableCommit, files: Sequence[NewFile]) -> None:
+    """Make the entries of files as a commit does, and write nothing. UsageError or TableChanged where their rows cannot
+    become rows of the table. An append that is on record can be committed or given up, and blocks the appends after it
+    until then, so that this comes before."""
+    _appends(planned.name).check_commit(place_of_name(planned.name), planned, files)
+
+
 def commit_to_table(planned: TableCommit, files: Sequence[NewFile]) -> None:
     """Add files to a table in one commit, unless this commit is done already. Several programs may call this at the
-    same time. TableChanged where the files do not fit the table any more; ConcurrentCommit where others keep committing
-    first; StorageError where it is unknown whether the commit succeeded, which the next call finds out."""
+    same time. TableChanged where the files do not fit the table, or it refuses them; ConcurrentCommit where others keep
+    committing first; StorageError where the store or the catalog failed, with the words whether the commit may have
+    succeeded, which the next call finds out."""
     _appends(planned.name).commit(place_of_name(planned.name), planned, files)
+
+
+def outcome(planned: TableCommit, last: Callable[[], int], error: Exception) -> StorageError | None:
+    """None where a commit that ended with an error is in the table, of which `last` reads the writer's last number;
+    else the error to raise."""
+    shown = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    try:
+        number = last()
+    except (ShadowError, OSError):
+        what = f"it is unknown whether the commit succeeded ({shown})"
+    else:
+        if number >= planned.number:
+            return None
+        what = f"the commit failed, and is not in the table ({shown})"
+    return StorageError(what, planned.name, action=Action.RUN_AGAIN)
 
 
 def refuse(why: str, name: str) -> NoReturn:

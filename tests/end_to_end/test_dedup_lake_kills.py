@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build
 from tests.end_to_end.killable import Kill, Killable
-from tests.indexer.dedup.lake_tables import DeltaLake, IcebergLake, Lake, rows
-from tests.indexer.dedup.test_append_lake import check
+from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, rows
+from tests.jobs.dedup.test_append_lake import check
 
 pytestmark = pytest.mark.spark
 

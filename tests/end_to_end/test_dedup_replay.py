@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.end_to_end.killable import Killable
 from tests.end_to_end.replay import Figures, Replay
 from tests.end_to_end.replay_targets import DeltaTarget, Folder, IcebergTarget, Target
-from tests.indexer.dedup.lake_tables import here
+from tests.jobs.dedup.lake_tables import here
 
 pytestmark = pytest.mark.spark
 

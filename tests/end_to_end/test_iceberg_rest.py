@@ -17,7 +17,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import iceberg_append
 from gnomon.shadow.verify.snapshot import verify
-from tests.indexer.dedup.lake_tables import DDL, ROWS, IcebergLake, configure, row, rows
+from tests.jobs.dedup.lake_tables import DDL, ROWS, IcebergLake, configure, row, rows
 from tests.service.live import live
 from tests.service.processes import until
 from tests.stores.process import free_port

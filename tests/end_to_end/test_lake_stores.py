@@ -22,9 +22,9 @@ from gnomon.shadow.errors import UnsafeStore
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, delta_append, iceberg_append
 from gnomon.shadow.verify.snapshot import verify
-from tests.indexer.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
-from tests.indexer.dedup.lake_tables import rows as lake_rows
-from tests.indexer.dedup.test_append_lake import LIVE, batch, check, die_after
+from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
+from tests.jobs.dedup.lake_tables import rows as lake_rows
+from tests.jobs.dedup.test_append_lake import LIVE, batch, check, die_after
 from tests.stores.process import Store
 from tests.stores.s3 import moto_server
 

@@ -17,7 +17,7 @@ from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at
-from tests.indexer.dedup.lake_tables import DeltaLake, IcebergLake, rows
+from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, rows
 
 KEYS = ["id"]
 # The calls of a build before which another program may run, in their order.

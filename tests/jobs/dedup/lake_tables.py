@@ -33,6 +33,12 @@ def rows(begin: int, end: int) -> pa.Table:
     return pa.Table.from_pylist([row(number) for number in range(begin, end)], ROWS)
 
 
+def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    """The rows with other values in a column."""
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+
+
 class Lake(Protocol):
     """A table with the rows 0 to 39, without 7 and 8, which were deleted. `name` is the one of a source."""
 
