@@ -17,6 +17,7 @@ class Action(Enum):
     RESTORE_APPEND = "restore either file, or remove the append's record from the index and run gnomon dedup again"
 
     # The source file is not the indexed one, or the index does not match its source.
+    BUILD_FOR_NEW_FILES = "run gnomon build INDEX, which covers new files"
     BUILD_AGAIN = "run gnomon build INDEX again"
     BUILD_OR_TOUCH = "run gnomon build INDEX again; if it finds nothing to do, touch the file first"
     TOUCH = "its size and time are the same, so touch it and run gnomon build INDEX again"

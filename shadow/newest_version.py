@@ -90,6 +90,16 @@ class _MemoryFile(MemoryFile):
         self.close()
 
 
+def check_has_versions(view: View, where: str) -> None:
+    """Raise UsageError for an index whose source has no versions, so that its newest one could not be read."""
+    if view.snapshot.table is None:
+        raise UsageError(
+            f"newest: {view.spec.source_name or 'a key-value folder'} has no versions, as a Delta or Iceberg table has",
+            where,
+            action=Action.BUILD_FOR_NEW_FILES,
+        )
+
+
 class NewestVersion:
     """The newest version of the table of an index. Threads may share it.
 

@@ -32,7 +32,11 @@ TASKS_PER_CORE = 4
 
 
 def read_batch(
-    spark: SparkSession | None, path: Place, index: Index | None, format: str = "auto", options: Options | None = None
+    spark: SparkSession | None,
+    path: Place,
+    index: Index | Place | None,
+    format: str = "auto",
+    options: Options | None = None,
 ) -> DataFrame | LocalRows:
     """The rows of a file, or of the files of a folder, on any store, with all of their columns.
 

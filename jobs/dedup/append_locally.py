@@ -21,7 +21,7 @@ def append_new(
 
 
 def read_batch(
-    spark: None, path: Place, index: Index | None, format: str = "auto", options: Options | None = None
+    spark: None, path: Place, index: Index | Place | None, format: str = "auto", options: Options | None = None
 ) -> LocalRows:
     """The rows of a file, or of the files of a folder, for `append_new`. `spark` is None."""
     _check_session(spark)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from gnomon.jobs.build import Engine, infer_schema
 from gnomon.jobs.dedup.batch_columns import BatchColumn, EngineTypes, column_kinds, csv_columns, in_kind, json_columns
 from gnomon.jobs.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file
-from gnomon.shadow import Index
+from gnomon.shadow import Index, open_index
 from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import FileInfo, Place, Readable, as_location
 from gnomon.sources import FORMATS, Options, Split, check_options, open_source
@@ -67,9 +67,10 @@ class BatchPlan:
 
 
 def plan_batch(
-    path: Place, index: Index | None, format: str, options: Options | None, reading: BatchEngine
+    path: Place, index: Index | Place | None, format: str, options: Options | None, reading: BatchEngine
 ) -> BatchPlan:
     """List the files of a batch, and read their metadata. Arguments and errors as in `read_batch`."""
+    index = index if index is None or isinstance(index, Index) else open_index(index)
     root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
     if FORMATS[format_name].endings and "schema" not in options and index is not None:

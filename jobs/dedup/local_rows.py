@@ -121,7 +121,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def read_batch_locally(
     path: Place,
-    index: Index | None,
+    index: Index | Place | None,
     format: str = "auto",
     options: Options | None = None,
     memory: int = MEMORY_BYTES,

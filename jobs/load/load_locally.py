@@ -60,7 +60,10 @@ def load(
     if spark is not None:
         raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
     request = LoadRequest(columns, how, null_safe, unreadable)
-    given = keys if isinstance(keys, pa.RecordBatchReader) else pa.table(keys).to_reader()
+    try:
+        given = keys if isinstance(keys, pa.RecordBatchReader) else pa.table(keys).to_reader()
+    except (TypeError, ValueError):  # of pyarrow, for an object that is no table
+        raise UsageError("keys", expected="an Arrow table with the key columns", found=type(keys).__name__) from None
     return load_locally(open_index(index), given.schema, given, request, counters or load_counters())
 
 

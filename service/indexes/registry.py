@@ -1,5 +1,6 @@
 """The indexes of a service, by name."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from gnomon.service.indexes.served import ServedIndex, may_pass
 from gnomon.service.memory import Memory
 from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
+from gnomon.shadow.newest_version import check_has_versions
 
 OPEN_SECONDS = 15.0  # how long the start waits for storage
+logger = logging.getLogger("gnomon.service")
+
 BODIES_SHARE = 4  # one part in four of the memory for requests is for their bodies and the batches in these
 
 
@@ -35,6 +39,18 @@ class Indexes:
             for served in self:
                 if served.failure is not None and not may_pass(served.failure):
                     raise served.failure
+            self._check_freshness(settings)
+
+    def _check_freshness(self, settings: Settings) -> None:
+        """Raise UsageError where `freshness` has no effect on any index; log the indexes on which it has none."""
+        if settings.freshness != "newest":
+            return
+        plain = [one for one in self if one.is_open and one.index.view.snapshot.table is None]
+        for served in plain:
+            if len(plain) == len(self._by_name):
+                check_has_versions(served.index.view, served.index.location)
+            what = "its source has no versions, so that freshness has no effect"
+            logger.warning("index %s: %s; it answers as of its snapshot", served.place.name, what)
 
     def _open(self, patient: bool) -> None:
         opening = [threading.Thread(target=served.refresh, args=(not patient,), daemon=True) for served in self]

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.fetcher import Fetcher, Part
 from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
 from gnomon.shadow.fetch.row_batches import Located, row_bytes
 from gnomon.shadow.lookup import Bound, Hit, Hits, ParsedKey, entry_rows
-from gnomon.shadow.metadata import View
+from gnomon.shadow.metadata import View, check_names, check_number
 from gnomon.shadow.storage import deadlines
+
+# Iterables that are no list of keys: their items are characters, bytes, columns, or in no order.
+NOT_KEYS = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,17 @@ class Query:
     bounds: Bounds = field(default_factory=Bounds)
     each: bool = False
     reserve: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for arguments that would give a wrong or empty answer in silence."""
+        if not isinstance(self.keys, (list, tuple)):
+            if isinstance(self.keys, NOT_KEYS) or not isinstance(self.keys, Iterable):
+                raise UsageError("keys", expected="a list of keys", found=repr(self.keys))
+            self.keys = list(self.keys)  # a generator is read once
+        check_names("columns", self.columns)
+        check_number("limit", self.limit)
+        check_number("most_rows", self.bounds.rows)
+        check_number("most_bytes", self.bounds.bytes)
 
     @property
     def bound(self) -> Bound:

@@ -1,9 +1,10 @@
 """The spec of an index: source, keys, included columns, buckets, hash."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any, Literal, cast
 
 from gnomon.base.actions import Action
 from gnomon.btree.format import LINK_FIELD
@@ -357,9 +358,18 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
 
 def check_names(what: str, names: object) -> None:
     """Raise UsageError unless `names` is a list of column names. A string is refused, too: as a sequence it would be
-    one column per character."""
-    if isinstance(names, str) or (isinstance(names, Sequence) and not all(isinstance(name, str) for name in names)):
+    one column per character. So is a generator, which is empty when it is read again, and a set, which has no order."""
+    if names is None:
+        return
+    is_list = isinstance(names, Collection) and not isinstance(names, (str, bytes, Mapping, set, frozenset))
+    if not is_list or not all(isinstance(name, str) for name in cast(Collection[object], names)):
         raise UsageError(what, expected="a list of column names", found=repr(names))
+
+
+def check_number(what: str, number: object) -> None:
+    """Raise UsageError unless `number` is None or a whole number, not negative."""
+    if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 0):
+        raise UsageError(what, expected="a whole number from 0", found=repr(number))
 
 
 def check_buckets(buckets: object) -> None:

@@ -27,8 +27,14 @@ ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
 
 
 def as_location(place: Place) -> str:
-    """A place as text, with the user's folder in place of `~`. A folder that is named `~` is `./~`."""
-    location = os.fspath(place)
+    """A place as text, with the user's folder in place of `~`. A folder that is named `~` is `./~`. UsageError for an
+    object that is no path."""
+    try:
+        location = os.fspath(place)
+    except TypeError:
+        raise UsageError("a place", expected="a path or URL", found=repr(place)) from None
+    if isinstance(location, bytes):
+        raise UsageError("a place", expected="a path or URL as text", found=repr(place))
     return os.path.expanduser(location) if location.startswith("~") else location
 
 

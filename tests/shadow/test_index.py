@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -333,3 +335,50 @@ def test_a_question_that_cannot_be_asked_is_refused_before_anything_is_read(plac
     ):
         with pytest.raises(error):
             index.check(keys, columns, where)
+
+
+ANSWERING: dict[str, Callable[..., Any]] = {
+    "fetch_many": lambda index, keys, **options: index.fetch_many(keys, **options),
+    "answer_many": lambda index, keys, **options: [one.rows for one in index.answer_many(keys, **options)],
+    "answer_each": lambda index, keys, **options: [one.rows for one in index.answer_each(keys, **options)],
+    "table_many": lambda index, keys, **options: [
+        [row] for row in index.table_many(keys, **options).drop_columns("key_number").to_pylist()
+    ],
+}
+
+
+@pytest.mark.parametrize("call", ANSWERING)
+def test_arguments_that_are_no_list_or_number_are_refused_and_never_answered_with_nothing(
+    place: str, call: str
+) -> None:
+    index, answer = open_index(place), ANSWERING[call]
+    expected = answer(index, [1, 2])
+    assert len(expected) == 2
+    assert answer(index, (key for key in [1, 2])) == expected
+    assert answer(index, np.array([1, 2])) == expected
+    for keys in ("12", b"12", {"k": 1}, {1, 2}, None, 1):
+        with pytest.raises(UsageError, match=r"keys: expected a list of keys, found"):
+            answer(index, keys)
+    columns: list[Any] = ["k", b"k", (name for name in ["k"]), map(str, ["k"]), {"k"}, {"k": 1}, [1], 7]
+    for names in columns:
+        with pytest.raises(UsageError, match=r"columns: expected a list of column names, found"):
+            answer(index, [1, 2], columns=names)
+    for name in ("limit", "most_rows", "most_bytes"):
+        for number in (-1, 1.5, "1", True):
+            if call != "fetch_many":
+                with pytest.raises(UsageError, match=f"{name}: expected a whole number from 0, found {number!r}"):
+                    answer(index, [1, 2], **{name: number})
+    assert answer(index, [1, 2], columns=("k",)) == [[{"k": key}] for key in (1, 2)]
+
+
+def test_an_index_is_opened_with_the_arguments_that_it_has(place: str) -> None:
+    for options, message in (
+        ({"newest": True}, r"newest: .*/lake has no versions, as a Delta or Iceberg table has; run gnomon build"),
+        ({"snapshot": "1"}, r"snapshot: expected a whole number from 0, found '1'"),
+        ({"maps_folder": ""}, r"maps_folder: an empty path"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            open_index(place, **options)
+    for wrong in (None, 7, open_index(place), b"/index"):
+        with pytest.raises(UsageError, match=r"a place: expected a path or URL"):
+            open_index(wrong)

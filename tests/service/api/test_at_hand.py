@@ -12,14 +12,16 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from gnomon.jobs.build import build
 from gnomon.service.api import at_hand, query
 from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import source_files
 from gnomon.shadow.storage import LocalStorage, may_wait, no_waiting, status_in_memory
-from tests.service.lake import TWICE, Client, make_crawl
+from tests.service.lake import TWICE, Client
 from tests.service.logs.test_access_log import logged
 from tests.service.metrics.test_exposition import samples
 from tests.shadow.make_index import index_source, write_source
@@ -110,7 +112,9 @@ def test_a_large_answer_is_left_to_a_thread(client: Client, hops: list[str], mon
 
 
 def test_an_index_that_follows_its_table_asks_the_table_in_a_thread(tmp_path: Path, hops: list[str]) -> None:
-    client = Client(Settings(indexes=make_crawl(tmp_path).indexes, freshness="newest"))
+    write_deltalake(str(tmp_path / "table"), pa.table({"id": ["present"]}))
+    build(None, f"delta:{tmp_path}/table", tmp_path / "index", ["id"])
+    client = Client(Settings(indexes=[str(tmp_path / "index")], freshness="newest"))
     assert [client.get("/rows/absent").status_code for _ in range(3)] == [404] * 3
     assert len(hops) == 3
 

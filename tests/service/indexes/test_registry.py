@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from gnomon.jobs.build import build
+from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
+from gnomon.shadow import UsageError
 from tests.service.lake import ODD_KEYS, Client, make_crawl, make_orders
 
 
@@ -40,3 +45,16 @@ def test_an_index_that_is_not_there_is_404_and_the_others_are_named(both: Client
 
 def test_readiness_is_told_of_each(both: Client) -> None:
     assert list(both.get("/readyz").json()["indexes"]) == ["crawl", "orders"]
+
+
+def test_freshness_that_no_index_can_have_is_refused_and_one_that_some_lack_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = make_crawl(tmp_path / "crawl").indexes[0]
+    with pytest.raises(UsageError, match=r"newest: .* has no versions, as a Delta or Iceberg table has"):
+        create_app(Settings(indexes=[plain], freshness="newest"))
+    write_deltalake(str(tmp_path / "table"), pa.table({"id": ["present"]}))
+    build(None, f"delta:{tmp_path}/table", tmp_path / "index", ["id"])
+    create_app(Settings(indexes=[f"pages={plain}", f"orders={tmp_path}/index"], freshness="newest"))
+    assert "index pages: its source has no versions, so that freshness has no effect" in caplog.text
+    assert "index orders: its source" not in caplog.text
