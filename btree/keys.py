@@ -130,6 +130,16 @@ def _compare(before: pa.Array, after: pa.Array) -> tuple[np.ndarray, np.ndarray]
     return same_values(before, after), more
 
 
+def as_bits(array: pa.Array) -> pa.Array:
+    """A column whose floats are numbers of their bits, so that -0.0 differs from 0.0, and all NaN are equal. Other
+    columns are unchanged."""
+    if not pa.types.is_floating(array.type):
+        return array
+    numbers = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+    numbers = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers)
+    return pa.array(numbers.view(f"<i{numbers.itemsize}"), mask=array.is_null().to_numpy(zero_copy_only=False))
+
+
 def same_values(one: pa.Array, other: pa.Array) -> np.ndarray:
     """Whether two key columns of one type hold the same value, row by row: null equals null, NaN equals NaN."""
     same = _filled(pc.equal(one, other))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.keys import as_bits
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.metadata import IndexSpec, View, masks_of
@@ -74,7 +75,11 @@ class VersionReader:
     def _values(self, at: Row, key: ParsedKey, names: Sequence[str], spec: IndexSpec, file: LakeFile) -> list[pa.Array]:
         """The values of columns in a row, as arrays of one value: of the key, of the partition, or of the file."""
         path, row = at
-        keys = {one.name: (one.type, value) for one, value in zip(spec.stored_keys, key.stored, strict=True)}
+        keys = {  # without floats: the key has no sign of a zero
+            one.name: (one.type, value)
+            for one, value in zip(spec.stored_keys, key.stored, strict=True)
+            if one.type not in ("float", "double")
+        }
         folders = stored_partition(file.partition, spec.partition_types)
         own = [name for name in names if name not in keys and name not in folders]
         read: dict[str, pa.Array] = {}
@@ -110,10 +115,11 @@ def equals(values: pa.Array | pa.ChunkedArray, wanted: pa.Array) -> npt.NDArray[
     return flags
 
 
-def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array]) -> bool:
+def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array | pa.ChunkedArray]) -> bool:
     """Whether equality deletes delete a row with these values."""
     same = np.ones(deletes.rows.num_rows, bool)
     for column, value in zip(deletes.rows.columns, values, strict=True):
-        known = pa.nulls(1, column.type) if pa.types.is_null(value.type) else value
-        same &= equals(column.cast(known.type), known)
+        known = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+        known = pa.nulls(1, column.type) if pa.types.is_null(known.type) else known
+        same &= equals(as_bits(column.combine_chunks().cast(known.type)), as_bits(known))
     return bool(same.any())

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored
@@ -23,7 +24,7 @@ from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segment
 from gnomon.shadow.metadata.spec import IndexSpec, check_names
 from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
 from gnomon.shadow.storage import Storage
-from gnomon.shadow.tables import check_where, matches, shortened, stored_partition
+from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class View:
             found: dict[tuple[Stored, ...], dict[str, None]] = {}
             for partition, values in self.partition_values.items():
                 found.setdefault(tuple(values.get(name) for name in columns), {})[partition] = None
+            for null in [one for one in found if None in one]:  # by Hive's name of null, too, if it is no value here
+                choices = product(*((None, NULL_VALUE) if value is None else (value,) for value in null))
+                found |= {names: found[null] for names in choices if names not in found}
             self._partitions_by[columns] = found
         return self._partitions_by[columns]
 

@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyroaring import BitMap64
 
-from gnomon.btree.key_types import is_key_type, key_type
-from gnomon.btree.keys import stored_values
+from gnomon.btree.key_types import Stored, is_key_type, key_type
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, storage_at
-from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of
+from gnomon.shadow.tables.partitions import partition_stored, typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
@@ -144,8 +144,8 @@ def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, Lak
     paths = [_path(root, path) for path in adds.column("path").to_pylist()]
     folders: Sequence[str] = [""] * len(paths)
     if types:
-        texts = [_texts(adds.column(f"partition.{name}"), kind) for name, kind in types.items()]
-        folders = [folders_of(dict(zip(types, values, strict=True))) for values in zip(*texts, strict=True)]
+        columns = [_values(adds.column(f"partition.{name}"), kind) for name, kind in types.items()]
+        folders = [typed_folders(dict(zip(types, values, strict=True)), types) for values in zip(*columns, strict=True)]
     sizes = adds.column("size_bytes").to_pylist()
     return {path: LakeFile(size, folder) for path, size, folder in zip(paths, sizes, folders, strict=True)}
 
@@ -157,17 +157,14 @@ def _path(root: str, path: str) -> str:
     return below(root, storage_at(path).root) if is_absolute(path) or path.startswith("file:") else path
 
 
-def _texts(column: pa.ChunkedArray, kind: str) -> list[object]:
-    """The values of a partition column, in the text form of its type; null as None."""
-    one = key_type(kind)
-    array = column.combine_chunks().cast(one.arrow)
-    return [None if value is None else one.to_json(value) for value in stored_values(array, kind)]
+def _values(column: pa.ChunkedArray, kind: str) -> list[Stored]:
+    return partition_stored(column.combine_chunks().cast(key_type(kind).arrow), kind)
 
 
 def _partition_type(name: str, field: Mapping[str, Any]) -> str:
     kind = column_type(name, field["name"], field["type"], "none")
     found = ddl_of([pa.field("a", kind)], name).removeprefix("a ")
-    if not is_key_type(found) or found == "binary":
+    if not is_key_type(found):
         raise UsageError(f"a partition column of type {found} ({field['name']}) is not read", name)
     return found
 

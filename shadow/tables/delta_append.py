@@ -120,6 +120,7 @@ def _actions(table: DeltaTable, place: str, name: str, files: Sequence[NewFile])
     check_files(storage_at(place).root, files, _fields(table, name))
     now = time.time_ns() // 1_000_000
     columns = list(table.metadata().partition_columns)
+    kinds = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
     actions: list[AddAction | RemoveAction] = []
     for file in files:
         texts = partition_values(file.partition)
@@ -127,7 +128,8 @@ def _actions(table: DeltaTable, place: str, name: str, files: Sequence[NewFile])
             what = f"this new file is partitioned by {', '.join(texts) or 'nothing'}, the table by {', '.join(columns)}"
             raise changed(what, file.path)
         stats = json.dumps({"numRecords": file.rows})
-        actions.append(AddAction(file.path, file.size, texts, now, True, stats))
+        logged = {column: _logged(text, kinds[column]) for column, text in texts.items()}
+        actions.append(AddAction(file.path, file.size, logged, now, True, stats))
     return actions
 
 
@@ -142,6 +144,11 @@ def _commit(table: DeltaTable, planned: TableCommit, actions: list[AddAction | R
             app_transactions=[Transaction(planned.writer, planned.number)],
         ),
     )
+
+
+def _logged(text: str | None, kind: object) -> str | None:
+    """The text of a partition value in Delta's log, where a timestamp without a zone has a space."""
+    return text.replace("T", " ") if text is not None and kind == "timestamp_ntz" else text
 
 
 @cache

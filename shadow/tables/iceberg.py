@@ -18,16 +18,15 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
-from gnomon.btree.key_types import is_key_type, key_type
+from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, first_line, read_manifests
-from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of, folders_of
+from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, first_line, read_manifests
+from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of
+from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
-
-NO_PARTITION = ("binary",)  # types that a folder's name cannot have
 
 SIMPLE: dict[type[iceberg_types.IcebergType], pa.DataType] = {
     iceberg_types.BooleanType: pa.bool_(),
@@ -200,9 +199,9 @@ def _files(
     files = {}
     for location, file in found.data.items():
         values = {column: file.partition.get(number) for column, number in numbers[found.specs[location]]}
-        key = tuple(values.get(column) for column in types)
+        key = comparable(values.get(column) for column in types)
         if key not in folders:
-            folders[key] = folders_of({column: _text(values.get(column), kind) for column, kind in types.items()})
+            folders[key] = typed_folders({column: values.get(column) for column in types}, types)
         files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower())
     return files
 
@@ -217,12 +216,6 @@ def _check_orc(found: Manifests, schema: Schema) -> None:
             raise UsageError("a UUID in an ORC file is not read", where, column=schema.find_column_name(number))
 
 
-def _text(value: object, kind: str) -> object:
-    """A partition value in the text form of its type."""
-    one = key_type(kind)
-    return None if value is None else one.to_json(one.to_stored(value, ""))
-
-
 def _is_identity(one: Any) -> bool:
     return isinstance(one.transform, IdentityTransform)
 
@@ -235,7 +228,7 @@ def _partition_types(schema: Schema, specs: Sequence[PartitionSpec], name: str) 
         if specs and all(any(_is_identity(f) and f.source_id == one.field_id for f in spec.fields) for spec in specs):
             kind = ddl_of([pa.field("a", _type(one.field_type, one.name, {}, name))], name).removeprefix("a ")
             is_uuid = isinstance(one.field_type, iceberg_types.UUIDType)
-            if is_key_type(kind) and kind not in NO_PARTITION and not is_uuid:
+            if is_key_type(kind) and not is_uuid:
                 found[one.name] = kind
     return found
 

@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
 from pyroaring import BitMap64
 
 from gnomon.base.errors import check_memory
 from gnomon.base.readers import MemoryFile
+from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
 from gnomon.shadow.storage import source_storage
 from gnomon.shadow.tables.iceberg_manifests import (
@@ -23,9 +25,11 @@ from gnomon.shadow.tables.iceberg_manifests import (
     ORC,
     PARQUET,
     POSITION_DELETES,
+    DeleteFile,
     Manifests,
     Paths,
     avro_records,
+    comparable,
     first_line,
     read_file,
 )
@@ -35,6 +39,8 @@ from gnomon.sources import DECLARED, open_source
 from gnomon.sources.avro import numbers_of_rows
 
 TABLES: Mapping[str, Callable[..., pa.Table]] = {PARQUET: pq.read_table, ORC: orc.read_table}
+FILE_PATH_ID = 2147483546  # of the column file_path in a file of position deletes
+BOUNDS = ("lower_bounds", "upper_bounds")
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 
 
@@ -44,6 +50,10 @@ def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> d
     except for Avro (`numbers_of_rows`)."""
     deleted: dict[str, BitMap64] = {}
     vectors: set[str] = set()
+
+    def within(location: str, delete: DeleteFile) -> bool:
+        return _one_data_file(delete.entry) == location or _is_in_partition(found, location, delete)
+
     for delete in found.deletes:
         file = delete.entry
         if file["content"] == POSITION_DELETES and file["file_format"].upper() == "PUFFIN":
@@ -55,7 +65,7 @@ def deleted_rows(source: FileIO, found: Manifests, paths: Paths, name: str) -> d
         file = delete.entry
         if file["content"] == POSITION_DELETES and file["file_format"].upper() != "PUFFIN":
             for location, numbers in position_deletes(read_file(source, file["file_path"], name), file):
-                if location not in vectors and _applies(found, location, delete.sequence):
+                if location not in vectors and _applies(found, location, delete.sequence) and within(location, delete):
                     deleted[location] = deleted.get(location, BitMap64()) | BitMap64(numbers)
     for location, rows in deleted.items():
         if found.data[location].format == AVRO:
@@ -76,8 +86,8 @@ def equality_deletes(
     table: Table, fields: Mapping[int, pa.Field], found: Manifests, paths: Paths, name: str
 ) -> list[EqualityDeletes]:
     """The equality deletes of a snapshot. `fields` has the columns of the table by their ids. A file of equality
-    deletes applies to data files with a lower sequence number and, if its partition spec has fields, with the same spec
-    and partition."""
+    deletes applies to data files with a lower sequence number and, if its partition spec has fields that are not void,
+    with the same spec and partition."""
     deletes = []
     for delete in found.deletes:
         file, where = delete.entry, delete.entry["file_path"]
@@ -87,14 +97,11 @@ def equality_deletes(
             raise UsageError("equality deletes by a nested column, or by one that was dropped, are not read", where)
         columns = [fields[number] for number in file["equality_ids"]]
         rows = _deleted_values(MemoryFile(read_file(table.io, where, name), where), columns)
-        everywhere = table.specs()[delete.spec].is_unpartitioned()
+        everywhere = all(isinstance(one.transform, VoidTransform) for one in table.specs()[delete.spec].fields)
         files = frozenset(
             paths.path(location)
             for location, sequence in found.sequences.items()
-            if sequence < delete.sequence
-            and (
-                everywhere or (found.specs[location], found.data[location].partition) == (delete.spec, delete.partition)
-            )
+            if sequence < delete.sequence and (everywhere or _is_in_partition(found, location, delete))
         )
         deletes.append(EqualityDeletes(where, rows, files))
     return deletes
@@ -110,6 +117,30 @@ def _deleted_values(reader: MemoryFile, columns: Sequence[pa.Field]) -> pa.Table
         )
     batches = [batch.select(names) for batch in source.scan(reader, names)]
     return pa.Table.from_batches(batches, schema=pa.schema([source.schema.field(name) for name in names]))
+
+
+def _is_in_partition(found: Manifests, location: str, delete: DeleteFile) -> bool:
+    """Whether a data file has the partition spec and the partition of a file of deletes."""
+    of_file = found.data[location].partition
+    return found.specs[location] == delete.spec and (
+        of_file is delete.partition or _sorted(of_file) == _sorted(delete.partition)
+    )
+
+
+def _sorted(partition: Mapping[int, Stored]) -> tuple[tuple[int, ...], object]:
+    numbers = tuple(sorted(partition))
+    return numbers, comparable(partition[number] for number in numbers)
+
+
+def _one_data_file(entry: Mapping[str, Any]) -> str | None:
+    """The one data file of a file of position deletes, as its entry or its bounds name it; None if it may have several.
+    Its deletes apply whatever the partition is."""
+    if entry.get("referenced_data_file") is not None:
+        return str(entry["referenced_data_file"])
+    least, most = (
+        next((one["value"] for one in entry.get(name) or () if one["key"] == FILE_PATH_ID), None) for name in BOUNDS
+    )
+    return least.decode() if least is not None and least == most else None
 
 
 def _applies(found: Manifests, location: str, sequence: int) -> bool:

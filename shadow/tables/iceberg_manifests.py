@@ -2,9 +2,11 @@
 reads them, since pyiceberg leaves out where in a Puffin file a deletion vector lies."""
 
 import io
+import json
+import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,29 +14,43 @@ import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.table.snapshots import Snapshot
 
+from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import below, storage_at
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
 PARQUET, AVRO, ORC = DATA_FORMATS = ("PARQUET", "AVRO", "ORC")
 DELETED = 2  # the status of an entry of a manifest
+LOGICAL_TYPE = "logicalType"
+MAGIC, SYNC_BYTES = b"Obj\x01", 16
+HEADER = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": len(MAGIC)}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": SYNC_BYTES}},
+        ],
+    }
+)
 
 
 class DeleteFile(NamedTuple):
     """A file of deletes: its sequence number, its entry in the manifest, its partition spec, and its partition's values
-    by the ids of the spec's fields."""
+    in stored form, by the ids of the spec's fields."""
 
     sequence: int
     entry: Mapping[str, Any]
     spec: int
-    partition: Mapping[int, object]
+    partition: Mapping[int, Stored]
 
 
 class DataFile(NamedTuple):
-    """A data file: its bytes, its partition's values by the ids of the spec's fields, and its format."""
+    """A data file: its bytes, its partition's values as in DeleteFile, and its format."""
 
     size: int
-    partition: Mapping[int, object]
+    partition: Mapping[int, Stored]
     format: str
 
 
@@ -73,12 +89,32 @@ def read_file(source: FileIO, location: str, name: str) -> bytes:
 
 
 def avro_records(data: bytes, location: str) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
-    """The records of an Avro file, and its schema."""
+    """The records of an Avro file, and its schema. Values are as the file has them, the unscaled bytes of a decimal and
+    the number of a date: fastavro would give timestamps without a zone one, and cannot give all dates."""
     try:
-        reader = fastavro.reader(io.BytesIO(data))
-        return list(reader), reader.writer_schema
+        stream = io.BytesIO(data)
+        reader = fastavro.reader(stream)
+        begin = stream.tell()
+        meta = {
+            "avro.schema": json.dumps(_without_logical_types(reader.writer_schema)).encode(),
+            "avro.codec": reader.codec.encode(),
+        }
+        plain = io.BytesIO()
+        header = {"magic": MAGIC, "meta": meta, "sync": data[begin - SYNC_BYTES : begin]}
+        fastavro.schemaless_writer(plain, HEADER, header)
+        plain.write(data[begin:])
+        plain.seek(0)
+        return list(fastavro.reader(plain)), reader.writer_schema
     except (ValueError, LookupError, EOFError, TypeError, struct.error, zlib.error) as error:
         raise SourceError(f"not an Avro file of Iceberg ({error!r})", location) from None
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(one) for one in schema]
+    if isinstance(schema, dict):
+        return {name: _without_logical_types(one) for name, one in schema.items() if name != LOGICAL_TYPE}
+    return schema
 
 
 def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Manifests:
@@ -89,14 +125,15 @@ def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Mani
     for manifest in lists:
         location = manifest["manifest_path"]
         entries, schema = avro_records(read_file(source, location, name), location)
-        partition = _partition_names(schema)
+        partition = _partition_fields(schema)
         for entry in entries:
             if entry["status"] == DELETED:
                 continue
             sequence = entry.get("sequence_number")
             sequence = manifest.get("sequence_number") or 0 if sequence is None else sequence
             file, spec = entry["data_file"], manifest.get("partition_spec_id", 0)
-            values = {number: file["partition"].get(of) for number, of in partition.items()}
+            of_file = file["partition"]
+            values = {one.number: _stored(of_file.get(one.name), one.is_decimal) for one in partition}
             if file.get("content", DATA) != DATA:
                 found.deletes.append(DeleteFile(sequence, file, spec, values))
                 continue
@@ -120,11 +157,33 @@ def read_manifests(source: FileIO, snapshot: Snapshot | None, name: str) -> Mani
     return found
 
 
-def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
-    """The names of the partition fields in a manifest, by field id."""
+class _PartitionField(NamedTuple):
+    number: int
+    name: str
+    is_decimal: bool
+
+
+def _partition_fields(schema: Mapping[str, Any]) -> list[_PartitionField]:
+    """The partition fields in a manifest."""
     of_file = next(one["type"] for one in schema["fields"] if one["name"] == "data_file")
     partition = next(one["type"] for one in of_file["fields"] if one["name"] == "partition")
-    return {one["field-id"]: one["name"] for one in partition["fields"]}
+    return [_PartitionField(one["field-id"], one["name"], _is_decimal(one["type"])) for one in partition["fields"]]
+
+
+def _is_decimal(kind: Any) -> bool:
+    choices = kind if isinstance(kind, list) else [kind]
+    return any(isinstance(one, dict) and one.get(LOGICAL_TYPE) == "decimal" for one in choices)
+
+
+def _stored(value: Any, is_decimal: bool) -> Stored:
+    """A partition value in stored form, which Avro's plain values are, except decimals."""
+    found: Stored = int.from_bytes(value, "big", signed=True) if is_decimal and value is not None else value
+    return found if found == found else math.nan
+
+
+def comparable(values: Iterable[Stored]) -> tuple[tuple[Stored, bool], ...]:
+    """Partition values as Iceberg compares them: NaN equals NaN, and -0.0 differs from 0.0."""
+    return tuple((one, isinstance(one, float) and math.copysign(1.0, one) < 0) for one in values)
 
 
 def first_line(error: BaseException) -> str:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable
-from gnomon.shadow.tables.partitions import exact_folders
 from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableVersion
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
@@ -208,8 +207,3 @@ def ddl_of(fields: Iterable[pa.Field], name: str) -> str:
         return to_ddl(pa.schema(fields))
     except OptionError as error:
         raise UsageError(str(error), name) from None
-
-
-def folders_of(values: Mapping[str, object]) -> str:
-    """The partition folders of values in their text form, None for null."""
-    return exact_folders({name: None if value is None else str(value) for name, value in values.items()})

@@ -1,6 +1,7 @@
 """Hive-style partition folders: `dt=2026-01-01/country=de/part-0.parquet`. Values are text, unchanged. Values of a
 catalog table have the types that it declares, and are compared in the stored form of keys: int 7 matches a folder
-`n=007`."""
+`n=007`. Values of a lake table are typed by its metadata: `typed_folders` gives them the folders from which
+`stored_partition` reads the same values."""
 
 import datetime as dt
 import math
@@ -8,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from itertools import dropwhile, takewhile
+from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -23,6 +25,8 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TEXT = "string"
 MOST_LISTED = 10  # values of a partition column, in an error
 SHOWN_CHARACTERS = 100  # of a value, in an error
+AS_TEXT = NULL_VALUE.replace("_", "%5F", 1)  # the folder of a text that equals NULL_VALUE
+FLOATS = ("float", "double")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,3})?")
 ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}  # in folder names, by Hive
@@ -67,10 +71,26 @@ def partition_folders(values: Mapping[str, str]) -> str:
 
 
 def exact_folders(values: Mapping[str, str | None]) -> str:
-    """The folders of a partition of a lake table or a key-value folder, where an empty text is not a null."""
-    return "/".join(
-        f"{_escaped(name)}={NULL_VALUE if text is None else _escaped(text)}" for name, text in values.items()
-    )
+    """The folders of a partition of a lake table or a key-value folder, where an empty text is not a null, and the text
+    of Hive's null is a text."""
+    return "/".join(f"{_escaped(name)}={_exact(text)}" for name, text in values.items())
+
+
+def _exact(text: str | None) -> str:
+    return NULL_VALUE if text is None else AS_TEXT if text == NULL_VALUE else _escaped(text)
+
+
+def typed_folders(values: Mapping[str, Stored], types: Mapping[str, str]) -> str:
+    """The folders of a partition with these values in stored form."""
+    return exact_folders({name: value_text(value, types[name]) for name, value in values.items()})
+
+
+def value_text(value: Stored, kind: str) -> str | None:
+    """The text of a partition value in stored form, from which `as_partition_value` reads the same value; None for
+    null."""
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(key_type(kind).to_json(value))
 
 
 def _escaped(text: str) -> str:
@@ -81,7 +101,7 @@ def stored_partition(partition: str, types: Mapping[str, str]) -> dict[str, Stor
     """The values of a partition's folders by column, in the stored form of the column's type, or as text where it has
     no type. KeyTypeError where a value is not of its type."""
     values = partition_values(partition)
-    return {name: as_partition_value(text, types.get(name, TEXT), name) for name, text in values.items()}
+    return {name: None if text is None else _typed(text, types.get(name, TEXT), name) for name, text in values.items()}
 
 
 def partition_array(value: Stored, kind: str, rows: int) -> pa.Array:
@@ -134,20 +154,38 @@ def matches(values: Mapping[str, Stored], where: Mapping[str, Collection[Stored]
 
 
 def as_partition_value(value: object, kind: str = TEXT, column: str = "") -> Stored:
-    """The stored form of a partition value, which a caller gave or a folder's name has. Hive's name for null is null.
-    The stored form of a text column is the text in the folder's name. KeyTypeError where the value is not of the
-    column's type."""
-    if value is None or (isinstance(value, str) and value == NULL_VALUE):
+    """The stored form of a partition value that a caller gave; -0.0 stays -0.0. Hive's name for null is null. In a text
+    column it is a text, which names the null partition where no partition has this text. The stored form of a text
+    column is the text in the folder's name. KeyTypeError where the value is not of the column's type."""
+    if value is None or (isinstance(value, str) and value == NULL_VALUE and kind != TEXT):
         return None
+    return _typed(value, kind, column)
+
+
+def _typed(value: object, kind: str, column: str) -> Stored:
+    if kind in FLOATS:
+        return _float(key_type(kind).to_stored(value, column), value)
+    if kind == "boolean" and isinstance(value, str):  # as engines read a folder's name
+        return key_type(kind).to_stored(value.lower(), column)
     if kind != TEXT:
-        return _one_nan(key_type(kind).to_stored(value, column))
+        return key_type(kind).to_stored(value, column)
     if not isinstance(value, (str, int, float, Decimal, dt.date, UUID, np.generic)) or isinstance(value, np.bytes_):
         raise KeyTypeError(column, "text, a number, a boolean, a date or a datetime", value)
     return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
 
 
-def _one_nan(value: Stored) -> Stored:
-    return value if value == value else math.nan  # all NaNs become one object, which tuples and dicts find
+def _float(number: Stored, value: Any) -> Stored:
+    """A number in stored form, with the sign of a zero `value`. All NaNs become one object, which tuples and dicts
+    find."""
+    if number == 0:
+        return math.copysign(0.0, float(value))
+    return number if number == number else math.nan
+
+
+def partition_stored(array: pa.Array, kind: str) -> list[Stored]:
+    """The partition values in a column of a table's metadata, in stored form."""
+    values = stored_values(array, kind)
+    return list(map(_float, values, array.to_pylist())) if kind in FLOATS else values
 
 
 def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
@@ -158,7 +196,7 @@ def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
     if pa.types.is_string(array.type):
         return [as_partition_value(text, kind, column) for text in array.to_pylist()]
     try:
-        return [_one_nan(value) for value in stored_values(key_array(array, kind, column), kind)]
+        return partition_stored(key_array(array, kind, column), kind)
     except BTreeError as error:
         raise UsageError(error.what, column=column, expected=error.expected, found=error.found) from None
 
@@ -206,6 +244,8 @@ def _values_named(value: object, kind: str, column: str, there: Collection[Store
         raise UsageError(f"where: column {column}", expected=expected, found=error.found) from None
     if stored in there and (kind != TEXT or value is None or isinstance(value, str)):
         return {stored}
+    if stored == NULL_VALUE:
+        return {None} if None in there else set()
     if kind != TEXT or value is None or (isinstance(value, str) and not _WHOLE.fullmatch(value)):
         return set()
     reads_as = _reading_of(int(value) if isinstance(value, str) else value)
@@ -244,7 +284,7 @@ def _in_utc(moment: dt.datetime) -> dt.datetime:
 
 
 def _not_there(column: str, asked: object, kind: str, there: Collection[Stored]) -> str:
-    known = sorted({str(key_type(kind).to_json(value)) for value in there if value is not None})
+    known = sorted({text for value in there if (text := value_text(value, kind)) is not None})
     known += [NULL_VALUE] * (None in there)
     if len(known) > MOST_LISTED:
         values = f"{column} has {len(known):,} values, from {shortened(known[0])} to {shortened(known[-1])}"

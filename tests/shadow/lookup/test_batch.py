@@ -212,11 +212,11 @@ def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path
     keys, within = pa.record_batch({"k": [1] * len(asked)}), {"p": pa.array(asked, pa.float64())}
     found = all_matches(index, keys, within, MatchStats(), null_safe=True)
     assert found.rows.to_pylist() == [0, 1, 2, 3, 4, 5]
-    assert list(map(str, found.entries["p"].to_pylist())) == ["nan", "nan", "0.0", "0.0", "1.5", "None"]
+    assert list(map(str, found.entries["p"].to_pylist())) == ["nan", "nan", "-0.0", "-0.0", "1.5", "None"]
     assert index.holds(keys, within, MatchStats()).to_pylist() == [True] * 6 + [False]
     for value in asked[:-1]:
         assert [pointer.data_offset for pointer in index.lookup(1, {"p": value})] == [0]
-    with pytest.raises(PartitionNotFound, match=r"no partition has p=2\.0; p has the values 0\.0, 1\.5, NaN, __HIVE"):
+    with pytest.raises(PartitionNotFound, match=r"no partition has p=2\.0; p has the values -0\.0, 1\.5, NaN, __HIVE"):
         index.lookup(1, {"p": 2.0})
 
 
