@@ -151,7 +151,8 @@ class NewestVersion:
         self._storage.files = {path: data for path, data in self._storage.files.items() if path in needed}
 
     def _view(self, base: View, newest: TableVersion) -> View:
-        table = LakeSource(base.spec.table, newest._replace(version=""))  # with the table's current columns
+        # Without the version: with the table's current columns.
+        table = LakeSource(base.spec.table, newest._replace(version=""), base.spec.partitions)
         content = table.content
         spec = _spec_at(base.spec, base.snapshot.table, content)
         root = SourceRoot(source_storage(content.root), table)
@@ -219,11 +220,15 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
     ]
     if known is None or content.version.uuid != known.uuid:
         raise IndexBehind("another table is there now", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE)
-    if lost or changed or dict(content.types) != dict(spec.partition_types):
+    if lost or changed:
         raise IndexBehind(
-            "its columns or partitions changed since it was indexed",
+            "its columns changed since it was indexed",
             spec.table,
-            column=", ".join([*lost, *changed]) or None,
+            column=", ".join([*lost, *changed]),
             action=Action.BUILD_ELSEWHERE,
+        )
+    if dict(content.types) != dict(spec.partition_types):
+        raise IndexBehind(
+            "its partition columns changed since it was indexed", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE
         )
     return replace(spec, schema=content.columns)

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.base.actions import Action
-from gnomon.jobs.build.specs import BuildRequest, Vanished, check_declared, check_places, check_request, new_spec
+from gnomon.jobs.build.specs import (
+    BuildRequest,
+    Vanished,
+    check_declared,
+    check_places,
+    check_request,
+    new_spec,
+    repartitioned,
+)
 from gnomon.jobs.files import (
     CatalogTable,
     ReadTable,
@@ -143,6 +151,8 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     root = _root(named_source(source, read_table, request.table_version), at)
     check_apart(root, storage)
     _check_source(root)
+    if isinstance(root.source, LakeSource) and spec is not None:
+        root = replace(root, source=root.source.within(spec.partitions))
     if view is None and not newest:
         check_no_other_files(storage)
     files, lake_table = _files(root, view)
@@ -154,6 +164,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     if spec is None and not is_inferred(format_name, options):
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
+        spec = repartitioned(spec, root) if newest else spec
         there = replace(spec, source=root.location, table=root.source.name) if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)

@@ -27,7 +27,7 @@ from gnomon.shadow.metadata import (
     ordered,
 )
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.tables import TEXT
+from gnomon.shadow.tables import TEXT, is_lake
 from gnomon.sources import open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.types import parse_ddl
@@ -130,6 +130,27 @@ def new_spec(
     return spec
 
 
+def repartitioned(spec: IndexSpec, root: SourceRoot) -> IndexSpec:
+    """The spec with the partition columns that a lake table has by now: a full build takes them over. The spec itself
+    where they are the same."""
+    types = dict(root.types)
+    if root.source.versions is None or root.source.columns is None or types == dict(spec.partition_types):
+        return spec
+    columns = [(root.name, parse_ddl(root.source.columns))]
+    keys = tuple(_column(key.name, columns, types) for key in spec.keys)
+    changed = replace(
+        spec,
+        partitions=tuple(types),
+        partition_types=types,
+        keys=keys,
+        include=tuple(one for one in spec.include if one.name not in types),
+        flat=bool(types) and (spec.flat or _is_flat(tuple(types), keys)),
+        folder_buckets={},
+    )
+    check_columns(changed)
+    return changed
+
+
 def _is_flat(partitions: Sequence[str], keys: Sequence[KeyColumn]) -> bool:
     """Whether the index of a lake table is flat by default: the table has partition columns, and none of them is in the
     key."""
@@ -203,10 +224,12 @@ def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -
 
 def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
     """Raise UsageError for a file in which an indexed column has another stored type than in the index, or other units,
-    and for a column whose name differs in case only. A column may be absent, or of type null."""
+    and for a column whose name differs in case only, except in a lake table, which tells its columns apart. A column
+    may be absent, or of type null."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
+            alike = [] if is_lake(spec.table) else alike
             if alike:  # Spark ignores case, and would read it as this column
                 raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
             if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):

@@ -150,7 +150,7 @@ class _Search:
         for name in before:
             self._versions[name] = TableAt(name, None, older[name])
         for name, one in of_table.items():
-            self._versions[name] = TableAt(name, LakeSource(self._spec.table, one))
+            self._versions[name] = TableAt(name, LakeSource(self._spec.table, one, self._spec.partitions))
         self._lines[MAIN] = [*before, *self._lines.get(MAIN, [])]  # the table expires its oldest versions
         self._found.expired = [*history.expired, *(name for name in before if name not in history.expired)]
         self._found.versions = [name for name in self._versions if name not in before]

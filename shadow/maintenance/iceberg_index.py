@@ -87,7 +87,7 @@ def export_iceberg_index(
     _check(view, out)
     table = view.snapshot.table
     assert table is not None
-    content = LakeSource(view.spec.table, table).content
+    content = LakeSource(view.spec.table, table, view.spec.partitions).content
     if content.version.uuid != table.uuid:
         raise UsageError("another table is there now", view.spec.table, expected=table.uuid, found=content.version.uuid)
     _check_no_uuid(view, content)

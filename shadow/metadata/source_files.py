@@ -150,7 +150,7 @@ def table_of(
     """The table of an index. `folders` are the known folders of a catalog table's partitions; without them the source
     cannot be listed. `version` is the version of a lake table, None for the newest."""
     if is_lake(spec.table):
-        return LakeSource(spec.table, version)
+        return LakeSource(spec.table, version, spec.partitions)
     if spec.table:
         return Table(spec.table, folders or {}, spec.partition_types, spec.schema)
     return PlainFiles(split(spec.source)[1] if spec.single_file else "")

@@ -352,6 +352,8 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
         layout = "--flat" if wanted.flat else "--partitioned"
         cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
+        is_of_table = "partitions" in names and bool(wanted.table)
+        cure += ", or say --full to take over the table's partition columns" if is_of_table else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
         raise SpecMismatch(f"another spec; {shown_differences}; build to another folder{cure}", where)
 

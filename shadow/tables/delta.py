@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
@@ -44,8 +44,8 @@ SIMPLE = {
 }
 
 
-def read_content(place: str, version: TableVersion | None) -> LakeContent:
-    """The table at a path or URL, at a version, or the newest."""
+def read_content(place: str, version: TableVersion | None, partitions: Collection[str] | None = None) -> LakeContent:
+    """The table at a path or URL, at a version, or the newest. Its partition columns are never in the files."""
     root, name = storage_at(place).root, f"delta:{place}"
     wanted = version.version if version is not None else ""
     if wanted and not wanted.isdecimal():

@@ -1,6 +1,7 @@
 """Iceberg tables, found by pyiceberg: the live files of a snapshot, their partitions and columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any
@@ -20,13 +21,16 @@ from pyiceberg.transforms import IdentityTransform
 
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import Storage, join, storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
 from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, first_line, read_manifests
 from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
+
+HINT = "metadata/version-hint.text"
+NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")
 
 SIMPLE: dict[type[iceberg_types.IcebergType], pa.DataType] = {
     iceberg_types.BooleanType: pa.bool_(),
@@ -45,9 +49,10 @@ SIMPLE: dict[type[iceberg_types.IcebergType], pa.DataType] = {
 }
 
 
-def read_content(place: str, version: TableVersion | None) -> LakeContent:
+def read_content(place: str, version: TableVersion | None, partitions: Collection[str] | None = None) -> LakeContent:
     """The table of a catalog (`CATALOG.namespace.table`), of a metadata file, or of a table's folder, at a snapshot, or
-    the newest one."""
+    the newest one. With `partitions`, which may be some of the table's partition columns, the others lie in the
+    files."""
     name = f"iceberg:{place}"
     table = load_table(place, name, version)
     wanted = version.version if version is not None else ""
@@ -66,12 +71,14 @@ def read_content(place: str, version: TableVersion | None) -> LakeContent:
         schema = table.schemas()[snapshot.schema_id]
     used = set(found.specs.values()) or {table.spec().spec_id}  # a table without files: the spec of its first files
     types = _partition_types(schema, [table.specs()[spec] for spec in used], name)
+    if partitions is not None and types.keys() >= set(partitions):
+        types = {column: types[column] for column in partitions}
     names = _names(table.name_mapping())
     fields = {one.field_id: _field(one, names.get(one.field_id, ()), names, name) for one in schema.fields}
     paths = Paths(root, table.metadata.location)
     _check_orc(found, schema)
     return LakeContent(
-        version=_version(table, snapshot),
+        version=_version(table, snapshot, table.schema() if place.endswith(".json") else schema),
         name=f"iceberg:{root}" if is_static else name,
         root=root,
         files=_files(found, paths, table, types, schema, name),
@@ -127,14 +134,20 @@ def read_history(place: str, known: TableVersion) -> TableHistory:
     )
 
 
-def _version(table: Table, snapshot: Snapshot | None) -> TableVersion:
+def _version(table: Table, snapshot: Snapshot | None, schema: Schema | None = None) -> TableVersion:
+    """The version. Its metadata file is the newest one, or, where `schema` is older than the table's, the one that had
+    this snapshot first: a version has the columns of its metadata file. (A table that is named by a metadata file may
+    have no other way to its newest one, so that the version keeps this file.)"""
     version = "" if snapshot is None else str(snapshot.snapshot_id)
-    return TableVersion(str(table.metadata.table_uuid), version, storage_at(table.metadata_location).root)
+    file = table.metadata_location
+    if schema is not None and snapshot is not None and schema.schema_id != table.schema().schema_id:
+        later = [one for one in table.metadata.metadata_log if one.timestamp_ms >= snapshot.timestamp_ms]
+        file = min(later, key=lambda one: one.timestamp_ms).metadata_file if later else ""
+    return TableVersion(str(table.metadata.table_uuid), version, storage_at(file).root if file else "")
 
 
 def load_table(place: str, name: str, known: TableVersion | None) -> Table:
-    """The table. In a folder without `version-hint.text` the newest metadata file is unknown: then the metadata file of
-    the known version is read."""
+    """The table. In a folder whose newest metadata file is unknown, that of the known version is read."""
     try:
         if "/" not in place:
             catalog, _, identifier = place.partition(".")
@@ -144,7 +157,7 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
                 return opened.load_table(identifier)
         properties = {"py-io-impl": IMPLEMENTATION}
         try:
-            return StaticTable.from_metadata(place, properties)
+            return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), properties)
         except FileNotFoundError:
             if known is None or not known.metadata or place.endswith(".json"):
                 raise
@@ -165,6 +178,36 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
         raise StorageError(
             f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})", name
         ) from error
+
+
+def _newest_file(folder: str) -> str:
+    """The newest metadata file in a table's folder, as Java finds it: `version-hint.text` may lag behind or be missing.
+    FileNotFoundError where the files have no numbers and no hint names one."""
+    storage = storage_at(folder)
+    try:
+        hint = storage.read(HINT).decode().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        found = [NUMBERED.fullmatch(info.path) for info in storage.list("metadata")]
+        hint = str(max((int(one[1]) for one in found if one), default=""))
+    if not hint:
+        raise FileNotFoundError(join(storage.root, HINT))
+    if not hint.isdecimal():
+        name = f"metadata/{hint}" if hint.endswith(".metadata.json") else f"metadata/{hint}.metadata.json"
+        return join(storage.root, name)
+    number, newest = int(hint), _file_of(storage, int(hint))
+    if newest is None:
+        raise FileNotFoundError(join(storage.root, f"metadata/v{number}.metadata.json"))
+    while (later := _file_of(storage, number + 1)) is not None:
+        number, newest = number + 1, later
+    return join(storage.root, newest)
+
+
+def _file_of(storage: Storage, number: int) -> str | None:
+    for ending in ("metadata.json", "gz.metadata.json"):
+        path = f"metadata/v{number}.{ending}"
+        with suppress(FileNotFoundError, NotADirectoryError), storage.open(path):
+            return path
+    return None
 
 
 def _root_cause(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 that it has deleted. All of this comes from the table's metadata; no folder is listed."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -41,21 +41,30 @@ class TableHistory(NamedTuple):
 @dataclass(frozen=True)
 class LakeSource:
     """A lake table as the source of an index. `name` is the one by which `build` accepts it. `version` chooses an older
-    version of the table, or, for a table whose newest version cannot be found, the one on record."""
+    version of the table, or, for a table whose newest version cannot be found, the one on record. `partitions` are the
+    partition columns of its index. A table that has these and others gives the others as columns of the files, so that
+    an index goes on when the table gets more; a table that lacks one gives its own."""
 
     name: str
     version: TableVersion | None = None
+    partitions: tuple[str, ...] | None = None
     format: str = "parquet"
 
     @cached_property
     def content(self) -> LakeContent:
         """The table, read once. SourceNotFound where there is none, UsageError for one that is not read, StorageError
         where its metadata cannot be read."""
-        return _format(self.name).read_content(place_of_name(self.name), self.version)
+        return _format(self.name).read_content(place_of_name(self.name), self.version, self.partitions)
 
     def now(self) -> "LakeSource":
         """The same table, but its metadata is read again."""
         return replace(self)
+
+    def within(self, partitions: tuple[str, ...]) -> "LakeSource":
+        """The same table for an index with these partition columns. It is read again if it has others, too."""
+        if tuple(self.types) == partitions or not self.types.keys() >= set(partitions):
+            return self
+        return replace(self, partitions=partitions)
 
     def newest(self, known: TableVersion) -> TableVersion:
         """The newest version of the table, by one small read. `known` is the version on record. Errors as in
@@ -155,7 +164,9 @@ def lake_source(name: str, version: str = "") -> LakeSource:
 class _Format(Protocol):
     """The interface of a module that reads tables of one format."""
 
-    def read_content(self, place: str, version: TableVersion | None) -> LakeContent: ...
+    def read_content(
+        self, place: str, version: TableVersion | None, partitions: Collection[str] | None
+    ) -> LakeContent: ...
 
     def newest_version(self, place: str, known: TableVersion) -> TableVersion: ...
 

@@ -27,11 +27,13 @@ from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
+from gnomon.shadow.errors import IndexBehind, SpecMismatch
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import partition_values, stored_partition
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.values import python_values, to_json
 from gnomon.shadow.verify import verify
+from tests.indexer.dedup.lake_tables import configure
 
 NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"
 FIELD_ID = {"PARQUET:field_id": "1"}
@@ -148,7 +150,7 @@ def delta_table(tmp_path: Path, kind: str, values: Sequence[Any]) -> str:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    with closing(SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")) as found:
+    with closing(SqlCatalog("here", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")) as found:
         found.create_namespace("ns")
         yield found
 
@@ -256,3 +258,107 @@ def check_answers(index: str, keys: int, expected: Sequence[Any], kind: str) -> 
             assert named == (same if keys == 1 else [])
     for null in (None, *([] if NULL_TEXT in expected else [NULL_TEXT])):
         assert opened.fetch(asked[-1], where={"p": null}) == [{"id": len(expected) - 1, "p": None}]
+
+
+def changed_spec(catalog: SqlCatalog, *changes: tuple[str, str]) -> Table:
+    with catalog.load_table("ns.t").update_spec() as update:
+        for what, column in changes:
+            getattr(update, what)(column)
+    return catalog.load_table("ns.t")
+
+
+ROWS = pa.table({"id": [0, 1], "p": ["a", "b"], "q": ["x", "y"]})
+LATER = pa.table({"id": [2, 3], "p": ["a", "c"], "q": ["x", "z"]})
+EVOLUTIONS = {
+    "more": (["p"], [("add_identity", "q")], False),
+    "first": ([], [("add_identity", "q")], False),
+    "fewer": (["p"], [("remove_field", "p")], True),
+    "none of two": (["p", "q"], [("remove_field", "p"), ("remove_field", "q")], True),
+    "another": (["p"], [("remove_field", "p"), ("add_identity", "q")], True),
+}
+
+
+@pytest.mark.parametrize("keys", [["id"], ["id", "p"]], ids=len)
+@pytest.mark.parametrize("name", EVOLUTIONS)
+def test_an_index_goes_on_when_the_partition_columns_of_its_table_change(
+    name: str, keys: list[str], tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, changes, needs_full = EVOLUTIONS[name]
+    configure(monkeypatch, type="sql", **catalog.properties)
+    catalog.create_table("ns.t", ROWS.schema)
+    index, source = tmp_path / "index", "iceberg:here.ns.t"
+    changed_spec(catalog, *(("add_identity", column) for column in before)).append(ROWS)
+    build(None, source, index, keys)
+    changed_spec(catalog, *changes).append(LATER)
+    if needs_full:
+        with pytest.raises(SpecMismatch, match="say --full"):
+            build(None, source, index, keys)
+        with pytest.raises(IndexBehind, match="--full"):
+            open_index(index, newest=True).fetch(0 if len(keys) == 1 else (0, "a"))
+    else:
+        build(None, source, index, keys)
+    for full in (False, True):
+        if full or not needs_full:
+            build(None, source, index, keys, full=full)
+            expected = [*ROWS.to_pylist(), *LATER.to_pylist()]
+            asked = [row["id"] if len(keys) == 1 else (row["id"], row["p"]) for row in expected]
+            assert [row for rows in open_index(index).fetch_many(asked) for row in rows] == expected
+            assert verify(storage_at(str(index)), None).is_sound
+    catalog.load_table("ns.t").append(LATER)
+    assert build(None, source, index, keys).rows == 6
+
+
+@pytest.mark.parametrize("keys", [["id"], ["f", "id"]], ids=len)
+def test_equality_deletes_delete_what_java_has_equal(keys: list[str], tmp_path: Path, catalog: SqlCatalog) -> None:
+    """A NaN equals a NaN, -0.0 is not 0.0: in keys, in partitions, and in the choice of the files."""
+    columns = [iceberg.NestedField(1, "id", iceberg.LongType()), iceberg.NestedField(2, "f", iceberg.DoubleType())]
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "f")) if keys == ["id"] else PartitionSpec()
+    table = catalog.create_table("ns.t", Schema(*columns), partition_spec=spec)
+    values = [0.0, -0.0, math.nan, 1.5]
+    add(table, DataFileContent.DATA, [([7] * 4, values, ())] if keys != ["id"] else [([7], [f], (f,)) for f in values])
+    deleted = [-0.0, math.nan]
+    if keys == ["id"]:
+        add(table, DataFileContent.EQUALITY_DELETES, [([7], [f], (f,)) for f in deleted], [1, 2])
+    else:
+        add(table, DataFileContent.EQUALITY_DELETES, [([7] * 2, deleted, ())], [1, 2])
+    index = tmp_path / "index"
+    build(None, f"iceberg:{catalog.load_table('ns.t').metadata_location}", index, keys)
+    opened = open_index(index)
+    asked = [7] if keys == ["id"] else [(f, 7) for f in (0.0, 1.5, math.nan)]
+    found = [shown(row["f"]) for rows in opened.fetch_many(asked) for row in rows]
+    assert sorted(found) == sorted(map(shown, (0.0, 1.5)))
+    assert opened.view.snapshot.rows == 2
+
+
+def add(
+    table: Table,
+    content: DataFileContent,
+    files: Sequence[tuple[Sequence[int], Sequence[float], tuple[Any, ...]]],
+    equality_ids: list[int] | None = None,
+) -> None:
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for ids, floats, partition in files:
+            path = (
+                Path(table.location().removeprefix("file://"))
+                / f"data/{len(list(Path(table.location()[7:]).rglob('*')))}.parquet"
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            schema = pa.schema(
+                [
+                    pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}),
+                    pa.field("f", pa.float64(), metadata={"PARQUET:field_id": "2"}),
+                ]
+            )
+            pq.write_table(pa.table([ids, floats], schema=schema), path)
+            append.append_data_file(
+                DataFile.from_args(
+                    content=content,
+                    file_path=f"file://{path}",
+                    file_format=FileFormat.PARQUET,
+                    partition=Record(*partition),
+                    record_count=len(ids),
+                    file_size_in_bytes=path.stat().st_size,
+                    equality_ids=equality_ids,
+                    spec_id=table.spec().spec_id,
+                )
+            )

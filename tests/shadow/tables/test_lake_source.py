@@ -1,11 +1,16 @@
 """The metadata of Delta and Iceberg tables as sources: what is read, what is refused, and where a fault lies."""
 
+import gzip
+import io
+import json
+import shutil
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,10 +23,15 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StructType, UUIDType
 from pyroaring import BitMap64
 
+from gnomon.jobs.build import build
+from gnomon.shadow import open_index
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.fingerprint import ANY_TIME
 from gnomon.shadow.tables import iceberg_deletes, lake_source
+from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, avro_records
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
+from gnomon.shadow.verify import verify
 
 ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
 
@@ -232,3 +242,85 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=rf"package {package}.*pip install 'gnomon-index\[{kind}\]'"):
         lake_source(f"{kind}:/a")
+
+
+@pytest.mark.parametrize("hint", [None, "1", "3", "v2"], ids=str)
+@pytest.mark.parametrize("ending", ["metadata.json", "gz.metadata.json"])
+def test_the_newest_metadata_file_of_a_folder_is_found_as_java_does(
+    iced: Table, tmp_path: Path, hint: str | None, ending: str
+) -> None:
+    """`version-hint.text` may lag behind or be missing; the files may be compressed."""
+    folder = Path(iced.location().removeprefix("file://")) / "metadata"
+    files = [one.metadata_file for one in iced.metadata.metadata_log] + [iced.metadata_location]
+    for number, file in enumerate(files, 1):
+        data = Path(file.removeprefix("file://")).read_bytes()
+        (folder / f"v{number}.{ending}").write_bytes(gzip.compress(data) if ending.startswith("gz") else data)
+    if hint is not None:
+        (folder / "version-hint.text").write_text(f"{hint}\n")
+    number = 2 if hint == "v2" and ending == "metadata.json" else len(files)
+    if hint == "v2" and ending != "metadata.json":  # a name, which has to be there
+        with pytest.raises(SourceNotFound, match="no metadata file there"):
+            lake_source(f"iceberg:{folder.parent}")
+        return
+    version = lake_source(f"iceberg:{folder.parent}").content.version
+    assert Path(version.metadata).name == f"v{number}.{ending}"
+
+
+def test_a_version_that_is_asked_for_has_its_own_columns_and_the_newest_has_the_tables(iced: Table) -> None:
+    with iced.update_schema() as update:
+        update.rename_column("day", "date")
+    folder = Path(iced.location().removeprefix("file://"))
+    for number, one in enumerate([*iced.metadata.metadata_log], 1):
+        shutil.copy(one.metadata_file.removeprefix("file://"), folder / f"metadata/v{number}.metadata.json")
+    shutil.copy(iced.metadata_location.removeprefix("file://"), folder / f"metadata/v{number + 1}.metadata.json")
+    current = iced.current_snapshot()
+    assert current is not None
+    asked = lake_source(f"iceberg:{folder}", str(current.snapshot_id))
+    assert "day string" in asked.columns
+    newest = asked.newest(asked.content.version)
+    assert newest != asked.content.version
+    assert newest.version == asked.content.version.version
+    assert "day string" in LakeSource(asked.name, asked.content.version).columns
+    assert "date string" in LakeSource(asked.name, newest).columns
+
+
+def test_values_of_manifests_are_read_as_they_are_written() -> None:
+    """Dates and timestamps that Python cannot hold, decimals of all digits, timestamps without a zone."""
+    kinds = {
+        "day": {"type": "int", "logicalType": "date"},
+        "local": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+        "price": {"type": "fixed", "name": "f", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 2},
+        "id": {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"},
+    }
+    plain = {name: {key: one for key, one in kind.items() if key != "logicalType"} for name, kind in kinds.items()}
+    rows = [{"day": -(1 << 31), "local": (1 << 63) - 1, "price": b"\xff" * 16, "id": bytes(16)}]
+    data = io.BytesIO()
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in plain.items()]
+    fastavro.writer(data, {"type": "record", "name": "r", "fields": fields}, rows, codec="deflate")
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in kinds.items()]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    found, declared = avro_records(with_schema(data.getvalue(), schema), "here")
+    assert found == rows
+    assert declared["fields"][2]["type"][1]["logicalType"] == "decimal"
+
+
+def with_schema(data: bytes, schema: str) -> bytes:
+    """An Avro file with another schema in its header."""
+    stream = io.BytesIO(data)
+    reader = fastavro.reader(stream)
+    begin, out = stream.tell(), io.BytesIO()
+    meta = {"avro.schema": schema.encode(), "avro.codec": reader.codec.encode()}
+    fastavro.schemaless_writer(out, HEADER, {"magic": MAGIC, "meta": meta, "sync": data[begin - SYNC_BYTES : begin]})
+    return out.getvalue() + data[begin:]
+
+
+def test_columns_whose_names_differ_in_case_are_two_columns(tmp_path: Path) -> None:
+    with closing(SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")) as catalog:
+        catalog.create_namespace("ns")
+        rows = pa.table({"id": [1, 2], "ID": ["a", "b"], "Id": [0.5, None]})
+        table = catalog.create_table("ns.t", rows.schema)
+        table.append(rows)
+        for key, value in (("id", 1), ("ID", "a")):
+            build(None, f"iceberg:{table.metadata_location}", tmp_path / key, [key])
+            assert open_index(tmp_path / key).fetch(value) == [{"id": 1, "ID": "a", "Id": 0.5}]
+            assert verify(storage_at(str(tmp_path / key)), None).is_sound
