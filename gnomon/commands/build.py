@@ -167,6 +167,8 @@ def _show_result(result: BuildResult, source: str, json: bool) -> None:
     if json:
         print_json(result.to_json())
         return
+    if result.moved_to:
+        say(f"the index follows {result.moved_to} from now on")
     if result.adopted_files:
         say(f"adopted {counted(result.adopted_files, 'file')}, which hold what was indexed")
     if result.mapped_files:

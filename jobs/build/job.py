@@ -60,6 +60,7 @@ class BuildResult:
     empty_files: int = 0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     adopted_files: int = 0
+    moved_to: str = ""
     mapped_files: int = 0
     page_map_bytes: int = 0
     flat: bool = False
@@ -154,12 +155,13 @@ def _build(engine: Engine, source: str, index: str, request: BuildRequest, stage
         planned = plan(source, index, request, engine.read_table)
     if planned.view is not None:
         put_back(planned.storage, planned.view.spec)
-    adopted = 0
+    adopted, moved_to = 0, ""
     done: list[PageMapsEntry] = []
     with engine.errors():
         if request.adopt and planned.view is not None:
             check_types(planned.view.spec, _described(engine, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root, planned.view)[1]
+            moved_to = planned.root.name if _is_moved(planned, planned.view.spec) else ""
             planned = plan(source, index, replace(request, adopt=False), engine.read_table)
         if (
             request.page_maps
@@ -172,6 +174,7 @@ def _build(engine: Engine, source: str, index: str, request: BuildRequest, stage
     return replace(
         result,
         adopted_files=adopted,
+        moved_to=moved_to,
         mapped_files=result.mapped_files + len(done),
         page_map_bytes=result.page_map_bytes + sum(one.length for one in done),
     )
@@ -187,14 +190,18 @@ def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
     view = planned.view
     if view is None or not planned.is_done or planned.adopted or planned.unmapped:
         return None
-    is_moved = (view.spec.source, view.spec.source_name) != (planned.root.location, planned.root.name)
-    if is_moved or _maps_more(request, view.spec):
+    if _is_moved(planned, view.spec) or _maps_more(request, view.spec):
         return None
     with job_span(JOB, planned.storage.root) as span:
         put_back(planned.storage, view.spec)
         result = _result(planned, view.snapshot, [], [], view.spec, False)
         _tell(span, result)
     return result
+
+
+def _is_moved(planned: Plan, spec: IndexSpec) -> bool:
+    """Whether the source lies elsewhere, or has another name, than the index has it."""
+    return (spec.source, spec.source_name) != (planned.root.location, planned.root.name)
 
 
 def _with_setting(spec: IndexSpec, request: BuildRequest) -> IndexSpec:
@@ -209,7 +216,7 @@ def _maps_more(request: BuildRequest, spec: IndexSpec) -> bool:
 def build_metadata(planned: Plan, request: BuildRequest) -> BuildResult | None:
     """Commit a plan that reads no rows: files to drop, a version of a lake table that only deleted rows. None for any
     other plan, and where other commits came first."""
-    if planned.needs_engine or request.full or request.page_maps or request.batch is not None:
+    if planned.needs_engine or request.full or request.adopt or request.page_maps or request.batch is not None:
         return None
     begin, stages = time.perf_counter(), Stages(None)
     try:

@@ -32,6 +32,7 @@ from gnomon.shadow.metadata import (
     utc_now,
 )
 from gnomon.shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
+from gnomon.shadow.tables import TableVersion
 from gnomon.sources import SourceError
 
 READERS = 16  # files whose metadata is read at the same time
@@ -173,5 +174,11 @@ def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Sn
         parent_id=view.snapshot.commit_id,
         counts={"adopted": len(found.adopted)},
         folders=root.source.recorded.folders,
-        table=root.source.recorded.version,
+        table=_version(view, root),
     )
+
+
+def _version(view: View, root: SourceRoot) -> TableVersion | None:
+    """The version that the snapshot covers, of the table at the root: a later one is for the next build."""
+    covered, found = view.snapshot.table, root.source.recorded.version
+    return found if covered is None or found is None else found._replace(version=covered.version)

@@ -28,7 +28,7 @@ from gnomon.shadow.tables.lake_append import (
     commit_to_table,
     last_number,
 )
-from gnomon.shadow.tables.lake_source import MAIN, LakeSource, TableHistory, is_lake, lake_source
+from gnomon.shadow.tables.lake_source import MAIN, LakeSource, is_lake, lake_source
 from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
@@ -54,6 +54,7 @@ from gnomon.shadow.tables.table_source import (
     LakeContent,
     LakeFile,
     Recorded,
+    TableHistory,
     TableSource,
     TableVersion,
     Versions,

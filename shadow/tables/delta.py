@@ -1,13 +1,16 @@
 """Delta Lake tables, read by deltalake: the live files of a version, and the deletion vectors of its files."""
 
 import json
+import os
 import re
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
+from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +20,19 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyroaring import BitMap64
 
 from gnomon.btree.key_types import Stored, is_key_type, key_type
-from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, storage_at
-from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of
+from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, is_local, join, storage_at
+from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import partition_stored, typed_folders
-from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
+from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
 UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
+NO_CHECKPOINT = "_last_checkpoint hint but didn't find any checkpoints"  # the same
+CHECKPOINT_HINT = "_last_checkpoint"
+DECODED = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")  # deltalake reads them as other characters
+PLAIN_IN_URL = "/:=@!$&'()*+,;~[]|\\"
+VOID = "void"
 DIGEST_BYTES = 64 * 1024
 LOG = "_delta_log"
 LOG_FILE = re.compile(rf"{LOG}/(\d{{20}})\.(json|checkpoint\..*parquet|checkpoint\..*json)")
@@ -51,14 +59,20 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
     if wanted and not wanted.isdecimal():
         raise UsageError("table version", name, expected="a number", found=repr(wanted))
     with delta_errors(name):
-        table = DeltaTable(root, version=int(wanted) if wanted else None, storage_options=store_options(root))
+        try:
+            table = open_table(root, int(wanted) if wanted else None)
+        except DeltaError:
+            if wanted and int(wanted) < (first := _first_version(storage_at(root), open_table(root).version())):
+                what = f"version {wanted} is no longer in the table's log"
+                raise SourceNotFound(what, name, expected=f"version {first} or later") from None
+            raise
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         adds = pa.table(table.get_add_actions(flatten=True))
     mode = metadata.configuration.get(f"{MAPPING}mode", "none")
     fields, partitions = schema["fields"], list(metadata.partition_columns)
     known = {field["name"]: _partition_type(name, field) for field in fields if field["name"] in partitions}
     types = {column: known[column] for column in partitions}
-    in_files = [_field(name, field, mode) for field in fields if field["name"] not in partitions]
+    in_files = [_field(name, field, mode) for field in with_values(fields) if field["name"] not in partitions]
     return LakeContent(
         version=_version(table, storage_at(root)),
         name=f"delta:{root}",
@@ -68,6 +82,53 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         columns=ddl_of(in_files, name),
         deleted=partial(_deleted, table, root, name),
     )
+
+
+def open_table(root: str, version: int | None = None, to_commit: bool = False) -> DeltaTable:
+    """The table at a root. UsageError where deltalake would read another folder or refuse a sound log.
+
+    deltalake decodes percent sequences of a root's name once too often, takes a backslash for a slash, and refuses a
+    log whose `_last_checkpoint` names a checkpoint that is gone. A local table is then read through a folder of links,
+    which lives as long as the table. A commit writes through the link of the log."""
+    if is_local(root) and DECODED.search(os.path.realpath(root)):
+        return _open_links(root, version, with_hint=True)
+    try:
+        return DeltaTable(_url(root), version=version, storage_options=store_options(root))
+    except DeltaError as error:
+        if NO_CHECKPOINT not in str(error):
+            raise
+        if is_local(root) and not to_commit:
+            return _open_links(root, version, with_hint=False)
+        what = "names a checkpoint that is gone; remove this file, from which readers find a checkpoint faster"
+        raise UsageError(what, join(root, f"{LOG}/{CHECKPOINT_HINT}")) from None
+
+
+def _url(root: str) -> str:
+    """A root as deltalake takes it: a local path, or a URL with its escapes."""
+    if is_local(root):
+        return root
+    if DECODED.search(root):
+        raise UsageError("deltalake takes a percent sequence in a name for another character; move the table", root)
+    scheme, colon, rest = root.partition("://")
+    return f"{scheme}{colon}{quote(rest, safe=PLAIN_IN_URL)}"
+
+
+def _open_links(root: str, version: int | None, with_hint: bool) -> DeltaTable:
+    """A local table, read in a temporary folder of links to its files, if wanted without the hint of its log."""
+    if not os.path.isdir(os.path.join(root, LOG)):
+        raise TableNotFoundError(root)
+    links = TemporaryDirectory(prefix="gnomon-delta-")
+    for entry in os.scandir(root):
+        if entry.name != LOG or with_hint:
+            os.symlink(entry.path, os.path.join(links.name, entry.name))
+            continue
+        os.mkdir(os.path.join(links.name, LOG))
+        for file in os.scandir(entry.path):
+            if file.name != CHECKPOINT_HINT:
+                os.symlink(file.path, os.path.join(links.name, LOG, file.name))
+    table = DeltaTable(links.name, version=version)
+    weakref.finalize(table, links.cleanup)
+    return table
 
 
 def store_options(root: str) -> dict[str, str] | None:
@@ -85,7 +146,7 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     if is_there and not _digest(storage, int(known.version) + 1):
         return known
     with delta_errors(name):
-        return _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
+        return _version(open_table(storage.root), storage)
 
 
 def is_before(version: TableVersion, known: TableVersion) -> bool:
@@ -98,13 +159,18 @@ def read_history(place: str, known: TableVersion) -> TableHistory:
     unless the log still begins with version 0."""
     storage, name = storage_at(place), f"delta:{place}"
     with delta_errors(name):
-        newest = _version(DeltaTable(storage.root, storage_options=store_options(storage.root)), storage)
+        newest = _version(open_table(storage.root), storage)
+    first = _first_version(storage, int(newest.version))
+    versions = [newest._replace(version=str(one), metadata="") for one in range(first, int(newest.version) + 1)]
+    return TableHistory({MAIN: versions}, [str(one) for one in range(first)])
+
+
+def _first_version(storage: Storage, newest: int) -> int:
+    """The first version that the log still has."""
     names = [LOG_FILE.fullmatch(info.path) for info in storage.list(LOG, hidden=True)]
     commits = {int(match[1]) for match in names if match and match[2] == "json"}
     begins = {int(match[1]) for match in names if match and match[2] != "json"} | ({0} & commits)
-    first = min(begins, default=int(newest.version))
-    versions = [newest._replace(version=str(one), metadata="") for one in range(first, int(newest.version) + 1)]
-    return TableHistory({MAIN: versions}, [str(one) for one in range(first)])
+    return min(begins, default=newest)
 
 
 def _version(table: DeltaTable, storage: Storage) -> TableVersion:
@@ -130,6 +196,8 @@ def delta_errors(name: str) -> Iterator[None]:
         raise SourceNotFound(
             f"no Delta table there ({_line(error)})", name, expected="a folder with _delta_log"
         ) from None
+    except ShadowError:
+        raise
     except (DeltaError, OSError) as error:
         if UNSUPPORTED in str(error):
             raise UsageError(f"a table that deltalake does not read ({_line(error)})", name) from None
@@ -180,6 +248,17 @@ def _field(name: str, field: Mapping[str, Any], mode: str) -> pa.Field:
     return pa.field(field["name"], kind)
 
 
+def with_values(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The columns of a table, or the fields of a struct, without those of type void: engines leave them out."""
+    return [field for field in fields if not _is_void(field["type"])]
+
+
+def _is_void(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind == VOID
+    return kind["type"] == "struct" and bool(kind["fields"]) and not with_values(kind["fields"])
+
+
 def column_type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     if isinstance(kind, str):
         if kind in SIMPLE:
@@ -188,7 +267,7 @@ def column_type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
             precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
             return pa.decimal128(precision, scale)
     elif kind["type"] == "struct":
-        return pa.struct([_field(name, field, mode) for field in kind["fields"]])
+        return pa.struct([_field(name, field, mode) for field in with_values(kind["fields"])])
     elif kind["type"] == "array":
         return pa.list_(column_type(name, column, kind["elementType"], mode))
     elif kind["type"] == "map":

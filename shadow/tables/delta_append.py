@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage import probe, storage_at
-from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, store_options
+from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, open_table, with_values
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
     NewFile,
@@ -162,8 +162,7 @@ def _check_store(place: str) -> None:
 
 def _open(place: str, name: str) -> DeltaTable:
     with delta_errors(name):
-        root = storage_at(place).root
-        return DeltaTable(root, storage_options=store_options(root))
+        return open_table(storage_at(place).root, to_commit=True)
 
 
 def _line(error: Exception) -> str:
@@ -185,7 +184,7 @@ def _fields(table: DeltaTable, name: str) -> pa.Schema:
     fields = json.loads(table.schema().to_json())["fields"]
     for field in fields:
         _check_column(field, name)
-    inside = [field for field in fields if field["name"] not in metadata.partition_columns]
+    inside = [field for field in with_values(fields) if field["name"] not in metadata.partition_columns]
     kinds = [column_type(name, field["name"], field["type"], "none") for field in inside]
     return pa.schema(
         pa.field(field["name"], kind, field["nullable"]) for field, kind in zip(inside, kinds, strict=True)

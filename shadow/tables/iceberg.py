@@ -25,9 +25,9 @@ from gnomon.shadow.storage import Storage, join, storage_at
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
 from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, first_line, read_manifests
-from gnomon.shadow.tables.lake_source import MAIN, TableHistory, ddl_of, field_of
+from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import typed_folders
-from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableVersion
+from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
 HINT = "metadata/version-hint.text"
 NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")

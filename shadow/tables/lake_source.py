@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable
-from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableVersion
+from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableHistory, TableVersion
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
 
@@ -27,15 +27,6 @@ NOT_READ = {
     "hudi": "Hudi's Python client estimates the rows of files and cannot read its logs by row, so that no index of it "
     "could be proven whole; build the index of a plain copy, or of a Delta or Iceberg table",
 }
-
-
-class TableHistory(NamedTuple):
-    """The versions that a table knows. `branches` has each line of history, oldest version first; a version to which
-    the table was rolled back is there twice. The table's own line is MAIN. `expired` are versions whose metadata the
-    table removed, and which are still known by name."""
-
-    branches: Mapping[str, Sequence[TableVersion]]
-    expired: Sequence[str]
 
 
 @dataclass(frozen=True)

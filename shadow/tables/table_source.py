@@ -30,6 +30,15 @@ class TableVersion(NamedTuple):
     metadata: str = ""
 
 
+class TableHistory(NamedTuple):
+    """The versions that a table knows. `branches` has each line of history, oldest version first; a version to which
+    the table was rolled back is there twice. The table's own line is MAIN. `expired` are versions whose metadata the
+    table removed, and which are still known by name."""
+
+    branches: Mapping[str, Sequence[TableVersion]]
+    expired: Sequence[str]
+
+
 class EqualityDeletes(NamedTuple):
     """Deletes by values: `rows` has the values of some columns, by name; `files` are the paths of the data files whose
     rows with these values are deleted. Nulls equal nulls. `location` is the file of the deletes."""
@@ -80,6 +89,9 @@ class Versions(Protocol):
 
     def newest(self, known: TableVersion) -> TableVersion:
         """The newest version, by one small read. `known` is the version on record."""
+
+    def history(self, known: TableVersion) -> "TableHistory":
+        """The versions that the table knows. `known` is the version on record."""
 
     def check_follows(self, known: TableVersion) -> None:
         """Raise SpecMismatch where an index that covers `known` cannot be brought to this version."""

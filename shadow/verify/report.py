@@ -38,7 +38,8 @@ def fault_of(error: Exception, path: str) -> Fault:
 class Report:
     """The report on one snapshot: the numbers of checked objects, and every fault. `page_maps` counts the source files
     whose page maps were read, `rows_compared` the rows read back from the source, by pointer or in a scan, and
-    `appends` the records read. `not_covered` are files of the source that are not indexed yet, which is no fault."""
+    `appends` the records read. `not_covered` are files of the source that are not indexed yet, which is no fault;
+    `unchecked` says what the source no longer has the metadata to check."""
 
     index: str
     snapshot: int | None = None
@@ -51,6 +52,7 @@ class Report:
     appends: int = 0
     faults: list[Fault] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     plain_table: PlainTable | None = None
 
     def add(self, fault: Fault) -> None:
@@ -81,5 +83,6 @@ class Report:
             "appends": self.appends,
             "faults": [fault.to_json() for fault in self.faults],
             "not_covered": self.not_covered,
+            "unchecked": self.unchecked,
             "plain_table": self.plain_table.to_json() if self.plain_table else None,
         }

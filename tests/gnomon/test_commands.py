@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
@@ -490,3 +491,61 @@ def test_a_copied_lake_is_adopted_by_the_command(
         f"adopted 2 files, which hold what was indexed\nnothing new: snapshot 2 covers all 100 rows of {lake}/copy\n"
     )
     assert run(capsys, *build, "--json")[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["folder", "delta", "changed delta"])
+def test_adopt_takes_over_a_source_that_moved_or_refuses(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Times of the files may be those of the old place, so that no file differs."""
+    rows, form = pa.table({"id": [1, 2]}), "" if kind == "folder" else "delta:"
+    old, new, index = tmp_path / "old", tmp_path / "new", tmp_path / "index"
+    if kind == "folder":
+        old.mkdir()
+        pq.write_table(rows, old / "a.parquet")
+    else:
+        write_deltalake(old, rows.slice(0, 1))
+        write_deltalake(old, rows.slice(1), mode="append")
+    assert run(capsys, "build", f"{form}{old}", index, "--key", "id", "--engine", "local")[0] == 0
+    shutil.copytree(old, new)
+    if kind == "changed delta":
+        write_deltalake(new, pa.table({"id": [3]}), mode="append")
+        DeltaTable(new).delete("id = 1")
+    asked = ("build", f"{form}{new}", index, "--key", "id", "--engine", "local")
+    assert run(capsys, *asked)[0] == 2
+    code, out, said = run(capsys, *asked, "--adopt")
+    assert (code, f"the index follows {form}{new} from now on" in out) == (0, True), said
+    assert open_index(index).spec.source == str(new)
+    expected = [[], [{"id": 2}], [{"id": 3}]] if kind == "changed delta" else [[{"id": 1}], [{"id": 2}], []]
+    assert open_index(index).fetch_many([1, 2, 3]) == expected
+    if form:
+        write_deltalake(new, pa.table({"id": [4]}), mode="append")
+        write_deltalake(old, pa.table({"id": [5]}), mode="append")
+        assert run(capsys, "build", index, "--engine", "local")[0] == 0
+        assert open_index(index).fetch_many([4, 5]) == [[{"id": 4}], []]
+    shutil.rmtree(new)
+    write_deltalake(new, pa.table({"id": [9]})) if form else shutil.copytree(old.parent / "index", new)
+    code, _, said = run(capsys, "build", f"{form}{new}", index, "--key", "id", "--engine", "local", "--adopt")
+    assert code in (2, 3), said
+
+
+def test_verify_says_what_the_log_of_a_table_cannot_prove_any_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, index = tmp_path / "table", tmp_path / "index"
+    for begin in range(3):
+        write_deltalake(table, pa.table({"id": [begin]}), mode="append")
+        if begin == 0:
+            run(capsys, "build", f"delta:{table}", index, "--key", "id", "--engine", "local")
+    DeltaTable(table).create_checkpoint()
+    for version in range(2):
+        (table / f"_delta_log/{version:020d}.json").unlink()
+    code, out, _ = run(capsys, "verify", index)
+    assert code == 4
+    assert "not checked: " in out
+    assert "version 0 is no longer in the table's log" in out
+    assert "sound" in out
+    assert run(capsys, "build", f"delta:{table}", tmp_path / "other", "--key", "id", "--table-version", "1")[0] == 3
+    shutil.rmtree(table / "_delta_log")
+    code, out, _ = run(capsys, "verify", index)
+    assert (code, "no Delta table there" in out) == (3, True)

@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import fastavro
 import pyarrow as pa
@@ -24,6 +26,7 @@ from pyiceberg.types import LongType, NestedField, StructType, UUIDType
 from pyroaring import BitMap64
 
 from gnomon.jobs.build import build
+from gnomon.jobs.dedup import append_new
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import storage_at
@@ -324,3 +327,115 @@ def test_columns_whose_names_differ_in_case_are_two_columns(tmp_path: Path) -> N
             build(None, f"iceberg:{table.metadata_location}", tmp_path / key, [key])
             assert open_index(tmp_path / key).fetch(value) == [{"id": 1, "ID": "a", "Id": 0.5}]
             assert verify(storage_at(str(tmp_path / key)), None).is_sound
+
+
+ODD_NAMES = (
+    "a%20b",
+    "a%2520b",
+    "a%2Fb",
+    "%25",
+    "a\\b",
+    "a\tb",
+    "a b",
+    "a#b",
+    "a?b",
+    "ü",
+    "a+b",
+    "100%",
+    "a:b",
+    "p=x%2Fy",
+)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_delta_table_is_read_and_written_in_its_own_folder_whatever_its_name_is(name: str, tmp_path: Path) -> None:
+    """Beside it lies a table in the folder whose name deltalake would make of the name."""
+    write_deltalake(tmp_path / "plain", ROWS, partition_by=["day"])
+    write_deltalake(tmp_path / "plain", ROWS, mode="append")
+    DeltaTable(tmp_path / "plain").delete("id = 3")
+    write_deltalake(tmp_path / "other", pa.table({"id": [99]}))
+    root = tmp_path / name
+    shutil.copytree(tmp_path / "plain", root)
+    (tmp_path / "link").symlink_to(root)
+    for other in {unquote(name).replace("\\", "/"), unquote(unquote(name))} - {name, "%"}:
+        shutil.copytree(tmp_path / "other", tmp_path / other.strip("\t/"))
+    for place, rows in ((root, 18), (tmp_path / "link", 20)):
+        source, index = f"delta:{place}", tmp_path / f"index-{place.name[:1]}"
+        build(None, source, index, ["id"])
+        assert open_index(index).view.snapshot.rows == rows
+        append_new(None, index, pa.table({"id": [3, 50], "day": ["a%20b#?", "z"]}), f"of {place}")
+        assert len(open_index(index, newest=True).fetch(50)) == 1
+        assert len(LakeSource(source).history(LakeSource(source).content.version).branches["main"]) >= 3
+        assert verify(storage_at(str(index)), None).is_sound
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a b", "a#b", "a?b", "ü", "a+b", "100%", "p=x%2Fy"])
+def test_an_iceberg_table_is_read_in_its_own_folder_whatever_its_name_is(
+    name: str, iced: Table, tmp_path: Path
+) -> None:
+    """The metadata has locations without escapes."""
+    old, new = iced.location().removeprefix("file://"), f"{tmp_path}/{name}"
+    shutil.copytree(old, new)
+    for file in Path(new, "metadata").glob("*.json"):
+        file.write_text(file.read_text().replace(f"file://{old}", f"file:{new}"))
+    for file in Path(new, "metadata").glob("*.avro"):
+        data = io.BytesIO(file.read_bytes())
+        reader = fastavro.reader(data)
+        records = json_of(list(reader), f"file://{old}", f"file:{new}")
+        out = io.BytesIO()
+        fastavro.writer(out, reader.writer_schema, records)
+        file.write_bytes(out.getvalue())
+    newest = Path(iced.metadata_location).name
+    build(None, f"iceberg:{new}/metadata/{newest}", tmp_path / "index", ["id"])
+    assert sorted(row["id"] for rows in open_index(tmp_path / "index").fetch_many(range(10)) for row in rows) == [
+        *range(3, 10)
+    ]
+    assert open_index(tmp_path / "index").spec.source == new
+
+
+def json_of(value: Any, old: str, new: str) -> Any:
+    """A value with another text in place of an old one."""
+    if isinstance(value, list):
+        return [json_of(one, old, new) for one in value]
+    if isinstance(value, dict):
+        return {name: json_of(one, old, new) for name, one in value.items()}
+    return value.replace(old, new) if isinstance(value, str) else value
+
+
+def test_a_void_column_of_a_delta_table_is_left_out(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"id": [1], "s": [{"a": 2, "b": None}]}))
+    log = tmp_path / f"t/_delta_log/{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    [metadata] = [one["metaData"] for one in actions if "metaData" in one]
+    schema = json.loads(metadata["schemaString"])
+    void = {"nullable": True, "type": "void", "metadata": {}}
+    of_struct = next(field for field in schema["fields"] if field["name"] == "s")
+    of_struct["type"]["fields"] = [field for field in of_struct["type"]["fields"] if field["name"] == "a"]
+    of_struct["type"]["fields"].append({**void, "name": "b"})
+    schema["fields"] += [
+        {**void, "name": "v"},
+        {**void, "name": "w", "type": {"type": "struct", "fields": [{**void, "name": "x"}]}},
+    ]
+    metadata["schemaString"] = json.dumps(schema)
+    log.write_text("\n".join(map(json.dumps, actions)))
+    build(None, f"delta:{tmp_path}/t", tmp_path / "index", ["id"])
+    assert open_index(tmp_path / "index").fetch(1) == [{"id": 1, "s": {"a": 2}}]
+
+
+@pytest.mark.parametrize("hint", [None, "99", "2", "", "x"], ids=str)
+def test_a_log_whose_hint_of_a_checkpoint_is_wrong_is_listed(hint: str | None, delta: str) -> None:
+    for _ in range(3):
+        write_deltalake(delta, ROWS, mode="append")
+    DeltaTable(delta).create_checkpoint()
+    write_deltalake(delta, ROWS, mode="append")
+    log = Path(delta) / "_delta_log"
+    if hint is None:
+        next(log.glob("*.checkpoint.parquet")).unlink()
+    else:
+        (log / "_last_checkpoint").write_text(
+            json.dumps({"version": int(hint), "size": 9}) if hint.isdecimal() else hint
+        )
+    source = lake_source(f"delta:{delta}")
+    assert source.content.version.version == "4"
+    assert sum(pq.read_metadata(f"{delta}/{path}").num_rows for path in source.content.files) == 50
+    assert source.newest(source.content.version._replace(version="3", metadata="")) == source.content.version
