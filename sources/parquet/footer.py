@@ -31,6 +31,10 @@ OLD_CALENDAR, SPARK_VERSION = b"org.apache.spark.legacyDateTime", b"org.apache.s
 NEW_CALENDAR_SINCE = b"3.0.0"
 
 
+class WrongPageMap(DamagedSource):
+    """A page is not the one that the page map says. Either of them may be damaged."""
+
+
 class Chunk(NamedTuple):
     """One leaf column in one row group. An offset of 0 means that there is none. `refusal` says why the chunk cannot be
     read, None if it can. `decodable`: whether `page_decode` can decode single values of its pages."""
@@ -96,6 +100,9 @@ class ChunkPlace(NamedTuple):
         where = self.chunk.start if offset is None else offset
         return DamagedSource(f"row group {self.row_group}: {message}", self.path, where, column=self.column)
 
+    def wrong_map(self, message: str, offset: int) -> WrongPageMap:
+        return WrongPageMap(f"row group {self.row_group}: {message}", self.path, offset, column=self.column)
+
     def check(self, file_size: int, kind: int) -> None:
         """DamagedSource or UnsupportedFormat unless the chunk can be read and lies within the file."""
         chunk = self.chunk
@@ -105,6 +112,8 @@ class ChunkPlace(NamedTuple):
             raise self.damaged(f"chunk of physical type {chunk.kind}, the schema has {kind}")
         if chunk.compressed < 0 or chunk.start < len(MAGIC) or chunk.start + chunk.compressed > file_size:
             raise self.damaged(f"chunk of {chunk.compressed} bytes at {chunk.start}, the file has {file_size}")
+        if chunk.values < self.rows or (chunk.values > self.rows and not self.nested):
+            raise self.damaged(f"chunk of {chunk.values} values, the row group has {self.rows} rows")
 
 
 def parse_footer(data: bytes) -> Footer:

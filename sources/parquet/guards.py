@@ -65,7 +65,7 @@ class PageCheckingFile(RangeFile):
 
     def __init__(self, reader: RangeReader, tail: bytes, places: Sequence[ChunkPlace]) -> None:
         super().__init__(reader, tail)
-        self._checks = [_ChunkCheck(place) for place in places]
+        self._checks = [ChunkCheck(place) for place in places]
 
     def read(self, size: int = -1) -> bytes:
         start = self.tell()
@@ -80,16 +80,17 @@ class PageCheckingFile(RangeFile):
         return data
 
 
-class _ChunkCheck:
-    """Checks the page headers of one chunk, which pyarrow reads from its start to its end. `position` is the offset of
-    the first byte not checked yet."""
+class ChunkCheck:
+    """Checks the page headers of one chunk, which pyarrow reads from its start to its end: their sizes, and that their
+    values are no more than the chunk's, since pyarrow would cut the last row of a repeated chunk. `position` is the
+    offset of the first byte not checked yet."""
 
     def __init__(self, place: ChunkPlace) -> None:
         self.position = place.chunk.start
         self._place = place
         self._header = place.chunk.start  # offset of the next header
         self._end = place.chunk.start + place.chunk.compressed + LEGACY_SLACK
-        self._values = place.chunk.values  # not yet covered by pages; bytes after them are never read
+        self._values = place.chunk.values  # not yet covered by pages
         self._held = b""  # the begin of a header
 
     def check(self, data: bytes) -> None:
@@ -98,17 +99,26 @@ class _ChunkCheck:
         self.position += len(data)
         if self._held:
             data = self._held + data
-        while self._values > 0 and begin <= self._header < min(begin + len(data), self._end):
+        while begin <= self._header < min(begin + len(data), self._limit):
             try:
                 self._step(data, self._header - begin)
-            except CutShort as error:
-                self._held = data[self._header - begin :]
-                if len(self._held) > HEADER_LIMIT:
-                    raise self._place.damaged(f"no page header: {error}", self._header) from error
-                return
             except ThriftError as error:
+                if self._values <= 0:
+                    self._header = self._end  # other bytes follow the last page
+                    break
+                self._held = data[self._header - begin :]
+                if isinstance(error, CutShort) and len(self._held) <= HEADER_LIMIT:
+                    return
                 raise self._place.damaged(f"no page header: {error}", self._header) from error
         self._held = b""
+
+    @property
+    def _limit(self) -> int:
+        """Where no further header begins. Behind the values that a repeated chunk claims, a page may hold the rest of
+        its last row."""
+        if self._values > 0:
+            return self._end
+        return self._end - LEGACY_SLACK if self._place.repeated else self._header
 
     def _step(self, data: bytes, at: int) -> None:
         header = read_header(data, at)
@@ -116,6 +126,8 @@ class _ChunkCheck:
         length = header.length + header.compressed
         if self._header + length > self._end:
             raise self._place.damaged(f"page of {length} bytes runs beyond its chunk", self._header)
+        self._values -= header.values if header.is_data else 0
+        if self._values < 0:
+            total = self._place.chunk.values
+            raise self._place.damaged(f"pages of {total - self._values} values, the chunk has {total}", self._header)
         self._header += length
-        if header.is_data:
-            self._values -= header.values

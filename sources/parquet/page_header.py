@@ -109,21 +109,21 @@ def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
 
 
 def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) -> PageHeader:
-    """Check a page with its header: DamagedSource unless it is whole and agrees with the page map. `rows`: the rows of
-    a data page, None for the dictionary page. Verifies the checksum where there is one."""
+    """Check a page with its header. WrongPageMap unless it agrees with the page map; DamagedSource unless it is whole.
+    `rows`: the rows of a data page, None for the dictionary page. Verifies the checksum where there is one."""
     try:
         header = read_header(page)
     except ThriftError as error:
-        raise place.damaged(f"no page header: {error}", offset) from error
+        raise place.wrong_map(f"no page header: {error}", offset) from error
     if header.length + header.compressed != len(page):
         claimed = header.length + header.compressed
-        raise place.damaged(f"page of {claimed} bytes where the page map says {len(page)}", offset)
+        raise place.wrong_map(f"page of {claimed} bytes where the page map says {len(page)}", offset)
     if rows is None:
         if header.kind != DICTIONARY:
-            raise place.damaged(f"page of type {header.kind} where the dictionary belongs", offset)
+            raise place.wrong_map(f"page of type {header.kind} where the dictionary belongs", offset)
     elif not header.is_data or (_rows(header, place) not in (rows, None)):
         found = f"page of type {header.kind} with {_rows(header, place)} values"
-        raise place.damaged(f"{found} where the page map says {rows} rows", offset)
+        raise place.wrong_map(f"{found} where the page map says {rows} rows", offset)
     check_sizes(header, place, offset)
     if header.checksum is not None:
         actual = isal_zlib.crc32(memoryview(page)[header.length :])

@@ -8,6 +8,7 @@ whole, in one round, because a column may have hundreds of pages.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,15 @@ WIDE = 64 << 10  # bytes: for small pages, many headers in one read
 FAR_BYTES = 64 << 20  # limit of all chunks together, up to which remote ones are read whole
 PIECE = 8 << 20  # bytes of one piece of a chunk that is read whole, in parallel
 EMPTY_PAGES = 1000  # pages without a row that a chunk may hold
+
+
+class PageShare(NamedTuple):
+    """The part of a fetch that lies in one page: its wanted `rows`, which count from its first. `goes_on`: the wanted
+    last row of an earlier page may go on here, up to the first row that begins in this page."""
+
+    page: int
+    rows: list[int]
+    goes_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +57,42 @@ class PageMap:
         """The page of each row. Never a page without rows."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
-    def rows_by_page(self, rows: NDArray[np.int64]) -> tuple[list[int], list[list[int]]]:
-        """`(pages, rows of each page)` for ascending `rows`; the rows of a page count from its first."""
+    def shares(self, rows: NDArray[np.int64], repeated: bool) -> list[PageShare]:
+        """The pages of ascending `rows`. A row of a repeated leaf may go on in the next pages, up to one in which a row
+        begins: writers need not begin a page with a row. Only the levels in these pages say whether it does."""
         if len(rows) == 1:
             page = int(self.first_rows.searchsorted(rows[0], side="right")) - 1
-            return [page], [[int(rows[0] - self.first_rows[page])]]
-        page_of = self.pages_of(rows)
-        chosen, starts = np.unique(page_of, return_index=True)
-        shares = np.split(rows - self.first_rows[page_of], starts[1:])
-        return chosen.tolist(), [share.tolist() for share in shares]
+            found = {page: [int(rows[0] - self.first_rows[page])]}
+        else:
+            page_of = self.pages_of(rows)
+            chosen, starts = np.unique(page_of, return_index=True)
+            shares = np.split(rows - self.first_rows[page_of], starts[1:])
+            found = {page: share.tolist() for page, share in zip(chosen.tolist(), shares, strict=True)}
+        if not repeated:
+            return [PageShare(page, share, False) for page, share in found.items()]
+        later = {page for first, share in found.items() for page in self._pages_after(first, share[-1])}
+        return [PageShare(page, found.get(page, []), page in later) for page in sorted({*found, *later})]
+
+    def _pages_after(self, page: int, row: int) -> range:
+        """The pages in which this row of a page may go on."""
+        row += int(self.first_rows[page])
+        if row + 1 < self.first_rows[page + 1]:
+            return range(0)
+        after = int(self.first_rows.searchsorted(row + 1, side="right"))  # the page after the one that has the next row
+        return range(page + 1, min(after, len(self.offsets)))
 
 
-def map_pages(reader: RangeReader, places: Sequence[ChunkPlace], size: int, slack: int) -> list[PageMap | None]:
+def map_pages(
+    reader: RangeReader, places: Sequence[ChunkPlace], size: int, slack: int, indexed: bool = True
+) -> list[PageMap | None]:
     """The page map of each chunk. One round of reads gets all OffsetIndexes; then come the page headers of the chunks
     that have no OffsetIndex or an invalid one. None for chunks whose rows can only be told apart by the levels in their
-    pages. The caller has checked the places against the file's `size`; `slack` is `legacy_slack`."""
+    pages. The caller has checked the places against the file's `size`; `slack` is `legacy_slack`. `indexed`: whether to
+    use OffsetIndexes."""
     maps: list[PageMap | None] = [None] * len(places)
-    indexed = [i for i, place in enumerate(places) if _has_index(place, size)]
-    ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in indexed]
-    for i, data in zip(indexed, reader.read_ranges(ranges) if ranges else [], strict=True):
+    having = [i for i, place in enumerate(places) if indexed and _has_index(place, size)]
+    ranges = [(places[i].chunk.index_offset, places[i].chunk.index_length) for i in having]
+    for i, data in zip(having, reader.read_ranges(ranges) if ranges else [], strict=True):
         maps[i] = from_offset_index(data, places[i])
     walks = {
         i: _HeaderWalk(places[i], min(size, places[i].chunk.start + places[i].chunk.compressed + slack))
@@ -143,16 +170,16 @@ def _has_index(place: ChunkPlace, size: int) -> bool:
 
 
 class _HeaderWalk:
-    """Walks the page headers of one chunk, until it has found all its rows. In a repeated chunk only pages of version 2
-    state their number of rows. An error in a nested chunk ends the walk without a map, since pyarrow can decode the
-    chunk as a whole."""
+    """Walks the page headers of one chunk, until it has found all its rows; of a repeated chunk, whose last row may
+    have several pages, all its values. In a repeated chunk only pages of version 2 state their number of rows. An error
+    in a nested chunk ends the walk without a map, since pyarrow can decode the chunk as a whole."""
 
     def __init__(self, place: ChunkPlace, end: int) -> None:
         self._place = place
         self._position = place.chunk.start
         self._end = end
         self._reach = WIDE if place.chunk.compressed <= 4 * WIDE else NARROW
-        self._rows = 0
+        self._rows = self._values = 0
         self._dictionary: Range | None = None
         self._pages: list[tuple[int, int, int, bool]] = []  # offset, length, first row, dictionary needed
         self._empty = 0
@@ -160,6 +187,8 @@ class _HeaderWalk:
 
     @property
     def done(self) -> bool:
+        if self._place.repeated:
+            return self._unmappable or self._values >= self._place.chunk.values
         return self._unmappable or self._rows >= self._place.rows
 
     @property
@@ -216,6 +245,7 @@ class _HeaderWalk:
             self._dictionary = (offset, length)
         elif header.is_data:
             self._unmappable = self._place.repeated and not header.is_v2
+            self._values += max(header.values, 0)
             rows = header.rows if self._place.repeated else header.values
             if not self._unmappable:
                 self._data_page(offset, length, rows, header.in_dictionary)
@@ -231,7 +261,11 @@ class _HeaderWalk:
         self._rows += rows
 
     def result(self) -> PageMap | None:
-        if self._unmappable:
+        contradicted = self._place.repeated and (self._rows, self._values) != (
+            self._place.rows,
+            self._place.chunk.values,
+        )
+        if self._unmappable or contradicted:
             return None
         table = np.array(self._pages, dtype=np.int64).reshape(-1, 4)
         first_rows = np.append(table[:, 2], self._rows)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.parquet.footer import MAGIC, ChunkPlace
-from gnomon.sources.parquet.guards import check_leaf_lengths
+from gnomon.sources.parquet.guards import ChunkCheck, check_leaf_lengths
 from gnomon.sources.parquet.page_header import check_page
 from gnomon.sources.parquet.page_map import PageMap, Range
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
@@ -109,6 +109,7 @@ class GroupRead:
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
         place, chunks, start = self._places[0], [], len(MAGIC)
         for each, part in zip(self._places, parts, strict=True):
+            ChunkCheck(each).check(part)
             chunk = each.chunk
             lead = chunk.data_offset - chunk.start
             chunks.append(ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, len(part), start, start + lead))

@@ -43,9 +43,15 @@ class ReadPlanner:
     """The reads of one file, and its page maps. Safe to share between threads: page maps are added, never changed."""
 
     def __init__(
-        self, footer: Footer, types: ArrowTypes, size: int, held: tuple[int, bytes], recorded: RecordedMaps | None
+        self,
+        footer: Footer,
+        types: ArrowTypes,
+        size: int,
+        held: tuple[int, bytes] | None,
+        recorded: RecordedMaps | None,
     ) -> None:
-        """`held`: `(offset, bytes)` of the page index that came with the footer. `recorded`: page maps made before."""
+        """`held`: `(offset, bytes)` of the page index that came with the footer; None to use no page index. `recorded`:
+        page maps made before."""
         self._footer = footer
         self._types = types
         self._size = size
@@ -57,6 +63,7 @@ class ReadPlanner:
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
+        self._dropped = 0  # maps of the planner before, see `from_headers`
         self._places: dict[tuple[str, int, int], list[ChunkPlace]] = {}
         # pyarrow is faster than value maps with loops in Python
         values = recorded.values if recorded and kernel.COMPILED else None
@@ -67,7 +74,18 @@ class ReadPlanner:
     def cache_bytes(self) -> int:
         recorded = sum(maps.cache_bytes for maps in (self._recorded, self._learned) if maps)
         learned = self._caches.dictionaries.cache_bytes + self._caches.maps.cache_bytes
-        return self._map_bytes + len(self._held[1]) + recorded + learned
+        return self._map_bytes + (len(self._held[1]) if self._held else 0) + recorded + learned
+
+    def from_headers(self) -> "ReadPlanner | None":
+        """A planner of the same file that uses page headers alone, after a page contradicted its map; None if this one
+        does. It has no maps of repeated chunks: only levels count their rows. A writer's page index may be wrong where
+        the pages, which most readers use, are right."""
+        if self._held is None:
+            return None
+        made = ReadPlanner(self._footer, self._types, self._size, None, None)
+        made._caches = self._caches
+        made._dropped = self.learned
+        return made
 
     def keep_in(self, pages: KeptPages) -> None:
         """Cache decompressed pages of row reads in `pages`."""
@@ -134,12 +152,13 @@ class ReadPlanner:
             pages = self._maps.get((place.row_group, leaf.ordinal))
             if pages is None or not place.chunk.decodable:
                 return None
-            chosen, each = pages.rows_by_page(rows)
-            if column.flat and len(rows) > FEW * len(chosen):
+            shares = pages.shares(rows, place.repeated)
+            if column.flat and len(rows) > FEW * len(shares):
                 return None
             if not column.flat:
-                read, total = read + int(pages.lengths[chosen].sum()), total + place.chunk.compressed
-            picks.append(LeafRead(place, leaf, pages, list(zip(chosen, each, strict=True)), self._caches, far))
+                read += int(pages.lengths[[share.page for share in shares]].sum())
+                total += place.chunk.compressed
+            picks.append(LeafRead(place, leaf, pages, shares, self._caches, far))
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:
@@ -165,11 +184,15 @@ class ReadPlanner:
                 continue
             for place, leaf in zip(places, column.leaves, strict=True):
                 key = (place.row_group, leaf.ordinal)
-                if key not in self._maps and not self._use_recorded(key, place):
+                if self._held is None and place.repeated:
+                    self._keep(key, None)
+                elif key not in self._maps and not self._use_recorded(key, place):
                     missing[key] = place
         if not missing:
             return
-        made = map_pages(PrefetchedReader(reader, *self._held), list(missing.values()), self._size, self._slack)
+        indexed = self._held is not None
+        source = PrefetchedReader(reader, *self._held) if self._held else reader
+        made = map_pages(source, list(missing.values()), self._size, self._slack, indexed)
         for key, pages in zip(missing, made, strict=True):
             self._keep(key, pages)
 
@@ -190,7 +213,7 @@ class ReadPlanner:
     @property
     def learned(self) -> int:
         """The number of page maps and value maps. It only grows."""
-        return len(self._maps) + self._caches.maps.count
+        return self._dropped + len(self._maps) + self._caches.maps.count
 
     def export_learned(self, digest: str) -> bytes:
         """The maps that are known now, for `learn`."""

@@ -12,7 +12,7 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
 from gnomon.sources.parquet.arrow_types import ArrowTypes
-from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, parse_footer
+from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, WrongPageMap, parse_footer
 from gnomon.sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, decode_maps
@@ -153,7 +153,7 @@ class ParquetFile:
         if not requested:
             return table_without_columns(len(places))
         distinct = {column.ordinal: column for column in requested}
-        found = dict(zip(distinct, self._arrays(reader, path, list(distinct.values()), rows), strict=True))
+        found = dict(zip(distinct, self._found(reader, path, list(distinct.values()), rows), strict=True))
         ordinals = tuple([column.ordinal for column in requested])
         table = pa.Table.from_arrays([found[ordinal] for ordinal in ordinals], schema=self._schema_of(ordinals))
         return in_pointer_order(table, places)
@@ -175,12 +175,28 @@ class ParquetFile:
         rows, _ = distinct_rows(pointers, self.rows, path)
         self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
 
-    def _arrays(
+    def _found(
         self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows
     ) -> list[pa.Array | pa.ChunkedArray]:
-        """The values of `rows`, which ascend, in each column."""
+        """The values of `rows`, which ascend, in each column. If a page contradicts its page map, they are read anew
+        with maps made of page headers, and so are later ones."""
+        planner = self._planner
+        try:
+            return self._arrays(planner, reader, path, requested, rows)
+        except WrongPageMap:
+            sure = planner.from_headers()
+            if sure is None:
+                raise
+        found = self._arrays(sure, reader, path, requested, rows)
+        self._planner = sure
+        return found
+
+    def _arrays(
+        self, planner: ReadPlanner, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows
+    ) -> list[pa.Array | pa.ChunkedArray]:
+        """The values of `rows` in each column, with the page maps of a planner."""
         pieces = RowAssembler(self._types, requested)
-        for reads in read_batches(self._planner.plan(reader, path, requested, rows)):
+        for reads in read_batches(planner.plan(reader, path, requested, rows)):
             ranges = [span for read in reads for span in read.ranges]
             parts = reader.read_ranges(ranges) if ranges else []
             found = []
@@ -193,24 +209,13 @@ class ParquetFile:
             for read, each in zip(reads, found, strict=True):
                 if isinstance(read, RowRead):
                     count = len(each or ())
-                    self._add_rows(reader, read, parts[:count] if each is not None else None, pieces)
+                    rest = parts[:count] if each is not None else None
+                    for whole in _add_rows(planner, read, rest, pieces):
+                        pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
                     del parts[:count]
                 else:
                     pieces.add_decoded(read.column, each)
         return pieces.arrays()
-
-    def _add_rows(
-        self, reader: RangeReader, read: RowRead, parts: Sequence[bytes] | None, pieces: RowAssembler
-    ) -> None:
-        """Add the rows of `read`, from the bytes of its second round; None where its pages differ from their chunk's
-        metadata. These are read again and decoded whole."""
-        try:
-            if parts is None:
-                raise NeedsPyarrow
-            pieces.add_untyped(read, read.leaf_rows(parts))
-        except NeedsPyarrow:
-            for whole in self._planner.whole_page_reads(read.column, read.of, read.places, read.wanted):
-                pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
 
     def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         """The page maps of the whole file, for `open_parquet`. `--page-maps` records them."""
@@ -245,6 +250,18 @@ class ParquetFile:
                 raise UnsupportedFormat(refusal, path, column=name)
             requested.append(column)
         return requested
+
+
+def _add_rows(planner: ReadPlanner, read: RowRead, parts: Sequence[bytes] | None, pieces: RowAssembler) -> list[Read]:
+    """Add the rows of `read`, from the bytes of its second round; None where its pages differ from their chunk's
+    metadata. Returns the reads of such pages, which are decoded whole."""
+    try:
+        if parts is None:
+            raise NeedsPyarrow
+        pieces.add_untyped(read, read.leaf_rows(parts))
+    except NeedsPyarrow:
+        return planner.whole_page_reads(read.column, read.of, read.places, read.wanted)
+    return []
 
 
 def _decoded(read: Read | RowRead, parts: Sequence[bytes]) -> pa.ChunkedArray | list[Range] | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from gnomon.indexer import append_new, build, load
 from gnomon.indexer.spark.session import local_session
@@ -33,7 +33,7 @@ from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
-from tests.soak.lake import Lake, Row, read_file, same
+from tests.soak.lake import LIST, Lake, Row, read_file, same
 
 STEPS = 14
 KEYS_ASKED = 30
@@ -63,7 +63,9 @@ class World:
             "buckets": self.chance.choice([None, 1, 3, 8]),
             "page_maps": self.lake.format == "parquet" and self.chance.random() < 0.3,
             "include": [
-                name for name in self.lake.columns if name not in self.lake.keys and self.chance.random() < 0.3
+                name
+                for name, kind in self.lake.columns.items()
+                if name not in self.lake.keys and kind != LIST and self.chance.random() < 0.3
             ],
         }
         self.steps: list[str] = []
@@ -163,7 +165,10 @@ class World:
         known = [row for data in lake.files.values() for row in data.rows[:5]]
         rows = [{**row, **texts} for row in (*known, *lake.rows(chance.randint(1, 30)))]
         chance.shuffle(rows)
-        fields = [StructField(name, key_spark_type(kind)) for name, kind in lake.columns.items()]
+        fields = [
+            StructField(name, ArrayType(LongType()) if kind == LIST else key_spark_type(kind))
+            for name, kind in lake.columns.items()
+        ]
         fields += [StructField(name, key_spark_type("string")) for name in lake.partitions]
         batch = self.spark.createDataFrame([tuple(row[f.name] for f in fields) for row in rows], StructType(fields))
         covered = open_index(str(self.index)).view.covered

@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 
+from tests.sources.parquet_files import Layout, repaged
+
 Row = dict[str, Any]
 FORMATS = ("parquet", "parquet", "parquet", "avro", "orc", "jsonl", "csv")
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -35,6 +37,7 @@ ARROW = {
     "decimal(18,4)": pa.decimal128(18, 4),
     "binary": pa.binary(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "array<bigint>": pa.list_(pa.int64()),
 }
 AVRO: dict[str, Any] = {
     "string": "string",
@@ -47,6 +50,7 @@ AVRO: dict[str, Any] = {
     "binary": "bytes",
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
 }
+LIST = "array<bigint>"  # of no key, and in Parquet files only
 NOT_IN = {"orc": {"timestamp"}, "jsonl": {"binary"}, "csv": {"binary"}}
 TEXTS = [
     "",
@@ -99,13 +103,15 @@ class Lake:
     def __post_init__(self) -> None:
         chance = self.chance
         self.format = chance.choice(FORMATS)
-        kinds = [kind for kind in ARROW if kind not in NOT_IN.get(self.format, set())]
+        kinds = [kind for kind in ARROW if kind not in NOT_IN.get(self.format, set()) and kind != LIST]
         known = PLAIN_NAMES if self.format == "avro" else [*PLAIN_NAMES, "k 2", "ké", "a.b"]
         names = chance.sample(known, chance.randint(2, 5))
         self.columns = {name: chance.choice(kinds) for name in names}
         self.partitions = chance.choice([[], [], ["dt"], ["dt"], ["dt", "hour"]])
         keys = chance.sample(names, chance.randint(1, min(3, len(names))))
         self.keys = keys + (["dt"] if self.partitions and chance.random() < 0.2 else [])
+        if self.format == "parquet" and chance.random() < 0.5:
+            self.columns["list"] = LIST
         self.root.mkdir(parents=True)
 
     @property
@@ -138,6 +144,8 @@ class Lake:
                 return chance.choice([dt.date(2026, 1, 1 + small % 28), oldest, dt.date(9999, 12, 31)])
             case "decimal(18,4)":
                 return Decimal(small * 12_345).scaleb(-4)
+            case "array<bigint>":
+                return [chance.choice([None, small, i]) for i in range(chance.choice([0, 1, 2, 40]))]
             case "binary":
                 return bytes([small % 256]) * (small % 4)
             case _:
@@ -237,6 +245,9 @@ class Lake:
         if self.format == "orc":
             pa.orc.write_table(table, path, compression=chance.choice(["zlib", "snappy", "uncompressed"]))
             return
+        if rows and "boolean" not in self.columns.values() and chance.random() < 0.4:
+            path.write_bytes(repaged(table, self._layout()))
+            return
         options: dict[str, Any] = {
             "compression": chance.choice(["snappy", "zstd", "gzip", "none", "lz4"]),
             "row_group_size": chance.choice([3, 50, 10_000]),
@@ -246,6 +257,13 @@ class Lake:
             "write_page_index": chance.random() < 0.5,
         }
         pq.write_table(table, path, **options)
+
+    def _layout(self) -> Layout:
+        """Pages that begin within a row, as some writers make them."""
+        chance = self.chance
+        entries = [chance.choice([1, 3, 30, 500]) for _ in range(chance.choice([1, 7]))]
+        version, index = chance.choice([1, 2]), chance.choice([None, "begun", "touched"])
+        return Layout(entries, version, index, chance.choice([0, 1, 2, 6]), chance.random() < 0.5)
 
     def _write_text(self, out: Any, rows: list[Row]) -> None:
         if self.format == "csv":

@@ -3,13 +3,20 @@
 import datetime as dt
 import decimal
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnomon.base.varints import encode_unsigned
+from gnomon.sources.parquet import thrift
+from gnomon.sources.parquet.footer import CODECS, MAGIC, Chunk, parse_footer
+from gnomon.sources.parquet.page_decode.plain_values import level_section
+from gnomon.sources.parquet.page_header import read_header
+from gnomon.sources.parquet.schema import Leaf
+from gnomon.sources.parquet.synthetic_file import decode_hybrid
 from tests.sources.corpora import ROOT, files_of
 
 ROWS = 300
@@ -93,3 +100,125 @@ def seeds() -> list[tuple[bytes, Mapping[str, str]]]:
     foreign = [ROOT / entry.values[0]["file"] for entry in files_of("parquet", "good")]
     files += [path.read_bytes() for path in foreign if path.stat().st_size < FUZZED_BYTES]
     return [(data, {}) for data in files]
+
+
+class Layout(NamedTuple):
+    """How `repaged` cuts a chunk into pages. `entries`: of a page, for each leaf in turn. `index`: the first rows in an
+    OffsetIndex count the rows that began before the page ("begun"), or the row that goes on in it is its first
+    ("touched"); None for no index. `lie` is added to a number that a writer should count: the first rows of the index
+    after the first page, the rows in headers of version 2, or the values of a chunk."""
+
+    entries: Sequence[int]
+    version: int = 1
+    index: str | None = None
+    codec: int = 0
+    dictionary: bool = False
+    lie: tuple[str, int] = ("", 0)
+
+
+class Long(int):
+    """A number of 64 bits in Thrift; others have 32."""
+
+
+def repaged(table: pa.Table, layout: Layout) -> bytes:
+    """The rows of a table in one row group, with pages that end anywhere, also within a row. Has no booleans."""
+    whole = written(table, use_dictionary=False, compression="none", row_group_size=1 << 20, data_page_size=1 << 30)
+    footer = parse_footer(whole[-8 - int.from_bytes(whole[-8:-4], "little") : -8])
+    out, chunks, indexes = bytearray(MAGIC), [], []
+    for leaf in [leaf for column in footer.columns for leaf in column.leaves]:
+        chunk = footer.row_groups[0].chunks[leaf.ordinal]
+        start, first = len(out), 0
+        repetitions, definitions, values = _entries_of(whole, chunk, leaf)
+        if layout.dictionary:
+            out += _page({7: {1: len(values), 2: 0}}, 2, b"", b"".join(values), layout.codec)
+        data_start, step, places = len(out), layout.entries[leaf.ordinal % len(layout.entries)], []
+        for begin in range(0, chunk.values, step):
+            levels = repetitions[begin : begin + step], definitions[begin : begin + step]
+            before = definitions[:begin].count(leaf.definitions)
+            page = _data_page(leaf, levels, values, before, layout)
+            begun = first - (levels[0][0] > 0 and layout.index == "touched")
+            places.append((len(out), len(page), begun + (layout.lie[1] if begin and layout.lie[0] == "index" else 0)))
+            out += page
+            first += levels[0].count(0)
+        count, size = chunk.values + (layout.lie[1] if layout.lie[0] == "values" else 0), Long(len(out) - start)
+        meta = {1: leaf.kind, 2: [0, 3], 3: leaf.path, 4: layout.codec, 5: Long(count), 6: size, 7: size}
+        meta |= {9: Long(data_start)} | ({11: Long(start)} if layout.dictionary else {})
+        chunks.append({2: Long(0), 3: meta})
+        indexes.append(_struct({1: [{1: Long(at), 2: length, 3: Long(row)} for at, length, row in places]}))
+    for made, index in zip(chunks, indexes, strict=True):
+        if layout.index:
+            made |= {4: Long(len(out)), 5: len(index)}
+            out += index
+    root = _struct({4: b"schema", 5: len(footer.columns)})
+    elements = thrift.array(thrift.STRUCT, [root, *(raw for column in footer.columns for raw in column.elements)])
+    rows = Long(table.num_rows)
+    group = {1: chunks, 2: Long(len(out)), 3: rows}
+    body = thrift.open_struct([(1, thrift.I32, thrift.integer(1)), (2, thrift.LIST, elements)])
+    body += thrift.open_struct([_field(3, rows), _field(4, [group])], after=2) + b"\0"
+    return bytes(out) + body + len(body).to_bytes(4, "little") + MAGIC
+
+
+def _entries_of(data: bytes, chunk: Chunk, leaf: Leaf) -> tuple[list[int], list[int], list[bytes]]:
+    """The levels and the PLAIN values of a chunk with one page."""
+    header = read_header(data, chunk.start)
+    body = memoryview(data)[chunk.start + header.length :][: header.compressed]
+    assert header.values == chunk.values
+    levels = []
+    for highest in (leaf.repetitions, leaf.definitions):
+        section, body = level_section(body) if highest else (b"", body)
+        width = highest.bit_length()
+        levels.append(
+            decode_hybrid(section, width, chunk.values, 1 << width).tolist() if highest else [0] * chunk.values
+        )
+    values, at = [], 0
+    while at < len(body):
+        width = leaf.width or 4 + int.from_bytes(body[at : at + 4], "little")
+        values.append(bytes(body[at : at + width]))
+        at += width
+    return levels[0], levels[1], values
+
+
+def _data_page(leaf: Leaf, levels: Sequence[list[int]], values: list[bytes], before: int, layout: Layout) -> bytes:
+    present = levels[1].count(leaf.definitions)
+    body, encoding, entries = b"".join(values[before : before + present]), 0, len(levels[0])
+    if layout.dictionary:
+        width, encoding = max(len(values) - 1, 1).bit_length(), 8
+        runs = [
+            encode_unsigned(2) + number.to_bytes((width + 7) // 8, "little")
+            for number in range(before, before + present)
+        ]
+        body = bytes([width]) + b"".join(runs)
+    runs = [
+        b"".join([encode_unsigned(2) + bytes([level]) for level in each]) if highest else b""
+        for each, highest in zip(levels, (leaf.repetitions, leaf.definitions), strict=True)
+    ]
+    if layout.version == 1:
+        sections = [len(run).to_bytes(4, "little") + run if run else b"" for run in runs]
+        return _page({5: {1: entries, 2: encoding, 3: 3, 4: 3}}, 0, b"", b"".join([*sections, body]), layout.codec)
+    rows = levels[0].count(0) + (layout.lie[1] if layout.lie[0] == "rows" else 0)
+    own = {1: entries, 2: entries - present, 3: rows, 4: encoding, 5: len(runs[1]), 6: len(runs[0])}
+    return _page({8: own}, 3, b"".join(runs), body, layout.codec)
+
+
+def _page(own: dict[int, Any], kind: int, levels: bytes, body: bytes, codec: int) -> bytes:
+    packed = pa.Codec(CODECS[codec].lower()).compress(body, asbytes=True) if codec else body
+    return _struct({1: kind, 2: len(levels) + len(body), 3: len(levels) + len(packed), **own}) + levels + packed
+
+
+def _struct(fields: Mapping[int, Any]) -> bytes:
+    """A Thrift struct of numbers, bytes, names, structs, and lists of numbers or structs."""
+    return thrift.struct([_field(number, fields[number]) for number in sorted(fields)])
+
+
+def _field(number: int, value: Any) -> tuple[int, int, bytes]:
+    if isinstance(value, int):
+        return number, thrift.I64 if isinstance(value, Long) else thrift.I32, thrift.integer(value)
+    if isinstance(value, bytes):
+        return number, thrift.BINARY, thrift.binary(value)
+    if isinstance(value, tuple):
+        return number, thrift.LIST, thrift.array(thrift.BINARY, [thrift.binary(name) for name in value])
+    if isinstance(value, list) and isinstance(value[0], int):
+        return number, thrift.LIST, thrift.array(thrift.I32, [thrift.integer(each) for each in value])
+    if isinstance(value, list):
+        return number, thrift.LIST, thrift.array(thrift.STRUCT, [_struct(one) for one in value])
+    return number, thrift.STRUCT, _struct(value)

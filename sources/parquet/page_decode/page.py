@@ -31,6 +31,7 @@ from gnomon.sources.parquet.page_decode.value_map import (
     ValueMap,
 )
 from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader
+from gnomon.sources.parquet.page_map import PageShare
 from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 
@@ -74,36 +75,36 @@ class DecompressedPage:
         """Whether the values of the page are indices into the dictionary of its chunk."""
         return isinstance(self._values, DictionaryIndices)
 
-    def rows(self, rows: list[int]) -> LeafRows:
-        """The rows with these ascending ordinals in the page. NeedsPyarrow for a page that needs a dictionary."""
+    def rows(self, share: PageShare) -> LeafRows:
+        """The wanted rows. NeedsPyarrow for a page that needs a dictionary."""
         if isinstance(self.map, ValueMap):
-            flags, values = self.map.wanted(rows)
-            return LeafRows(len(rows), b"", flags, b"".join(self.map.plain(self._content, 0, values)))
+            flags, values = self.map.wanted(share.rows)
+            return LeafRows(len(share.rows), b"", flags, b"".join(self.map.plain(self._content, 0, values)))
         with self._decoding():
-            entries, spans = self._entries(rows)
-            return entries._replace(values=self._plain(spans, rows[-1])) if spans else entries
+            entries, spans, end = self._entries(share)
+            return entries._replace(values=self._plain(spans, end)) if spans else entries
 
-    def indices(self, rows: list[int], limit: int) -> tuple[LeafRows, list[int]]:
-        """The rows with these ascending ordinals without their values, and the indices of the values in the dictionary,
+    def indices(self, share: PageShare, limit: int) -> tuple[LeafRows, list[int]]:
+        """The wanted rows without their values, and the indices of the values in the dictionary,
         each less than `limit`."""
         if not isinstance(self._values, DictionaryIndices):
             raise NeedsPyarrow
         with self._decoding():
-            entries, spans = self._entries(rows)
+            entries, spans, _ = self._entries(share)
             return entries, self._values.indices(spans, limit)
 
-    def _plain(self, spans: list[Span], last: int) -> bytes:
-        """The values of spans, the last of which belongs to row `last`."""
+    def _plain(self, spans: list[Span], end: int) -> bytes:
+        """The values of spans, the last of which ends with entry `end`."""
         if isinstance(self._values, DictionaryIndices):
             raise NeedsPyarrow
         if isinstance(self._values, ByteArrayValues):
-            return self._values.plain(spans, (last + 1 + LOOK_AHEAD) / self._count)
+            return self._values.plain(spans, (end + LOOK_AHEAD) / self._header.values)
         return self._values.plain(spans)
 
-    def _entries(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
-        """The rows without their values, and the spans of their values."""
+    def _entries(self, share: PageShare) -> tuple[LeafRows, list[Span], int]:
+        """The rows without their values, the spans of their values, and where the last row ends among the entries."""
         nested = self._leaf.repetitions or self._leaf.definitions > 1
-        return self._nested(rows) if nested else self._flat(rows)
+        return self._nested(share) if nested else (*self._flat(share.rows), share.rows[-1] + 1)
 
     def _decoding(self) -> AbstractContextManager[None]:
         return decoding(self._place, self._offset)
@@ -162,17 +163,23 @@ class DecompressedPage:
         spans = [(rank, rank + 1) for is_set, rank in flags if is_set]
         return LeafRows(len(rows), b"", bytes([is_set for is_set, _ in flags]), b""), spans
 
-    def _nested(self, rows: list[int]) -> tuple[LeafRows, list[Span]]:
-        """The rows, and the spans of their values. Decodes all levels of the page: only levels show where a row
-        begins."""
-        leaf, wanted, entries = self._leaf, np.array(rows), self._header.values
+    def _nested(self, share: PageShare) -> tuple[LeafRows, list[Span], int]:
+        """As `_entries`. Decodes all levels of the page: only levels show where a row begins. WrongPageMap where they
+        contradict the page map. NeedsPyarrow where they do not prove which row is which: of writers whose pages begin
+        within a row, some count this row to the page before, others to both."""
+        leaf, wanted, entries = self._leaf, np.array(share.rows, np.int64), self._header.values
         repetitions = _levels(self._repetitions, leaf.repetitions, entries)
         definitions = _levels(self._definitions, leaf.definitions, entries)
         starts = np.append(np.flatnonzero(repetitions == 0), entries)
-        if starts[0] != 0 or len(starts) != self._count + 1:
-            raise NeedsPyarrow  # a page that begins within a row, or disagrees with the page map
+        if len(starts) != self._count + 1:
+            what = f"page with {len(starts) - 1} rows where the page map says {self._count}"
+            raise self._place.wrong_map(what, self._offset)
+        if len(wanted) and starts[0] != 0:
+            raise NeedsPyarrow
         ranks = np.concatenate(([0], np.cumsum(definitions == leaf.definitions)))
         bounds = list(zip(starts[wanted].tolist(), starts[wanted + 1].tolist(), strict=True))
+        if share.goes_on:
+            bounds.insert(0, (0, int(starts[0])))
         spans = [(int(ranks[begin]), int(ranks[end])) for begin, end in bounds]
         found = LeafRows(
             sum([end - begin for begin, end in bounds]),
@@ -180,7 +187,7 @@ class DecompressedPage:
             _of_rows(definitions, bounds) if leaf.definitions else b"",
             b"",
         )
-        return found, [span for span in spans if span[0] < span[1]]
+        return found, [span for span in spans if span[0] < span[1]], bounds[-1][1]
 
 
 def _pieces_of(page: bytes, unpacked: Unpacked) -> AnyPieces | None:

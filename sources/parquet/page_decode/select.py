@@ -16,7 +16,7 @@ from gnomon.sources.parquet.page_decode.part_reads import PageCaches, PartReads
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow, decoding
 from gnomon.sources.parquet.page_decode.value_map import IndexMap, ValueMap
 from gnomon.sources.parquet.page_header import check_page
-from gnomon.sources.parquet.page_map import PageMap, Range
+from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
 from gnomon.sources.parquet.schema import Column, Leaf
 
 Rows = NDArray[np.int64]
@@ -34,13 +34,13 @@ class _Parts(NamedTuple):
 
 
 class _SelectedPage(NamedTuple):
-    """A page with wanted rows: its place, its number of rows, and the wanted rows counted from its first. It is
-    decompressed already where it is cached; else, where it is mapped, only parts of it are read. `dictionary`: whether
-    it may need the dictionary."""
+    """A page with wanted rows: its place, its number of rows, and what is wanted of it. It is decompressed already
+    where it is cached; else, where it is mapped, only parts of it are read. `dictionary`: whether it may need the
+    dictionary."""
 
     range: Range
     in_all: int
-    rows: list[int]
+    share: PageShare
     kept: DecompressedPage | None
     parts: _Parts | None
     dictionary: bool
@@ -60,36 +60,37 @@ class LeafRead:
         place: ChunkPlace,
         leaf: Leaf,
         pages: PageMap,
-        chosen: Sequence[tuple[int, list[int]]],
+        chosen: Sequence[PageShare],
         caches: PageCaches,
         far: bool,
     ) -> None:
-        """`chosen`: each page, and its wanted rows, counted from its first. `ranges` are the bytes to read: without the
-        pages and the dictionary that are cached. With `far`, a second round of reads takes long."""
+        """`ranges` are the bytes to read: without the pages and the dictionary that are cached. With `far`, a second
+        round of reads takes long."""
         self._place = place
         self._leaf = leaf
         self._caches = caches
         self._key = (place.row_group, leaf.ordinal)
         self._dictionary = DictionaryRead(place, leaf, pages.dictionary, caches) if pages.dictionary else None
-        self._pages = [self._select(pages, number, rows) for number, rows in chosen]
+        self._pages = [self._select(pages, share) for share in chosen]
         self.ranges: list[Range] = [span for page in self._pages for span in page.ranges()]
         self._found: list[Found] = []
         self._dictionary_later = False
         if self._dictionary is not None and any(page.dictionary for page in self._pages):
             self.ranges[:0] = self._dictionary_ranges(self._dictionary, far)
 
-    def _select(self, pages: PageMap, number: int, rows: list[int]) -> _SelectedPage:
+    def _select(self, pages: PageMap, share: PageShare) -> _SelectedPage:
+        number = share.page
         span = (int(pages.offsets[number]), int(pages.lengths[number]))
         in_all = int(pages.first_rows[number + 1] - pages.first_rows[number])
         kept = self._caches.pages.get((self._leaf.ordinal, span)) if self._caches.pages else None
-        parts = None if kept is not None else self._parts_of(span, rows)
+        parts = None if kept is not None else self._parts_of(span, share.rows)
         if kept is not None:
             dictionary = kept.needs_dictionary
         elif parts is not None:
             dictionary = isinstance(parts.map, IndexMap) and bool(parts.values)
         else:
             dictionary = pages.needs_dictionary is None or bool(pages.needs_dictionary[number])
-        return _SelectedPage(span, in_all, rows, kept, parts, dictionary)
+        return _SelectedPage(span, in_all, share, kept, parts, dictionary)
 
     def _parts_of(self, span: Range, rows: list[int]) -> _Parts | None:
         """The parts of a page to read instead of it; None where it has no map, or they are most of it."""
@@ -144,9 +145,9 @@ class LeafRead:
 
     def _found_in(self, page: _SelectedPage, read: Iterator[bytes]) -> Found:
         if page.kept is not None:
-            return self._found_in_kept_page(page.kept, page.rows)
+            return self._found_in_kept_page(page.kept, page.share)
         if page.parts is not None:
-            return self._found_in_parts(page.parts, page.rows, read)
+            return self._found_in_parts(page.parts, page.share.rows, read)
         return self._found_in_read_page(next(read), page)
 
     def _found_in_parts(self, wanted: _Parts, rows: list[int], read: Iterator[bytes]) -> Found:
@@ -172,24 +173,24 @@ class LeafRead:
         offset = wanted.range[0]
         header = check_page(part, self._place, offset, wanted.in_all)
         page = DecompressedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
-        found = self._rows_of(page, wanted.rows)
+        found = self._rows_of(page, wanted.share)
         if self._caches.pages is not None:
             self._caches.pages.put((self._leaf.ordinal, wanted.range), page)
         if page.map is not None and page.map.saves_reads:
             self._caches.maps.learn((*self._key, *wanted.range), page.map)
         return found
 
-    def _rows_of(self, page: DecompressedPage, rows: list[int]) -> Found:
+    def _rows_of(self, page: DecompressedPage, share: PageShare) -> Found:
         if not page.needs_dictionary:
-            return page.rows(rows), None
+            return page.rows(share), None
         if self._dictionary is None:
             raise NeedsPyarrow
-        return page.indices(rows, self._dictionary.count)
+        return page.indices(share, self._dictionary.count)
 
-    def _found_in_kept_page(self, page: DecompressedPage, rows: list[int]) -> Found:
+    def _found_in_kept_page(self, page: DecompressedPage, share: PageShare) -> Found:
         """Rows of a cached page. If it is damaged, the page is read again, which reports the damage."""
         try:
-            return self._rows_of(page, rows)
+            return self._rows_of(page, share)
         except DamagedSource as error:
             raise NeedsPyarrow from error
 
