@@ -65,11 +65,12 @@ def key_array(array: pa.Array | pa.ChunkedArray, type_name: str, column: str) ->
             raise
         except pa.ArrowException as error:
             raise BTreeError(str(error), column=column, expected=type_name) from None
-    if pa.types.is_string(target):
+    if pa.types.is_string(target) or pa.types.is_decimal(target):
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
-            raise BTreeError("a value is not UTF-8", column=column, expected=type_name) from None
+            what = "a value is not UTF-8" if pa.types.is_string(target) else "a value has more digits than its type"
+            raise BTreeError(what, column=column, expected=type_name) from None
     return array
 
 

@@ -68,6 +68,16 @@ def in_pointer_order(distinct: pa.Table, places: Numbers) -> pa.Table:
     return distinct if in_order else distinct.take(int64s(places))
 
 
+def first_of_each(schema: pa.Schema) -> pa.Schema:
+    """The columns of a file; of those that share a name the first, which the name means."""
+    if len(set(schema.names)) == len(schema):
+        return schema
+    found: dict[str, pa.Field] = {}
+    for field in schema:
+        found.setdefault(field.name, field)
+    return pa.schema(list(found.values()), schema.metadata)
+
+
 def table_without_columns(rows: int) -> pa.Table:
     """A table of `rows` rows and no columns."""
     return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))

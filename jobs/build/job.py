@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gnomon.jobs.build.engine import Engine
 from gnomon.jobs.build.planning import Plan, plan
-from gnomon.jobs.build.specs import BuildRequest, Vanished, check_types, new_spec
+from gnomon.jobs.build.specs import BuildRequest, Vanished, check_case, check_types, new_spec
 from gnomon.jobs.build.text_columns import infer_schema
 from gnomon.jobs.files import Described, check_unchanged, columns_of, describe
 from gnomon.jobs.local import LocalEngine
@@ -249,6 +249,9 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
     spec = replace(_with_setting(spec, request), schema=schema, as_files=spec.as_files or planned.as_files)
     check_types(spec, described)
+    if root.source.columns is None:
+        stay = view is not None and len(described) < len(planned.files)
+        check_case(view.snapshot.columns if view is not None and stay else (), described)
     probe(storage)
 
     segment = new_segment_id()

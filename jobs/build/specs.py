@@ -1,6 +1,6 @@
 """The spec of an index from a build request."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 
@@ -236,6 +236,26 @@ def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
                 raise UsageError(
                     f"column {column.name} is {one.schema.field(column.name).type}, "
                     f"elsewhere in the source it is {column.source_type or column.type}",
+                    one.entry.path,
+                )
+
+
+def check_case(known: Collection[str], described: Sequence[Described]) -> None:
+    """Raise UsageError where names of columns differ in case only between files, `known` ones among them: Spark, which
+    ignores case, would read one column. Names that one file has together are different columns."""
+    apart = {name for name in known if sum(name.lower() == other.lower() for other in known) > 1}
+    for one in described:
+        names = set(one.schema.names)
+        if len({name.lower() for name in names}) < len(names):
+            apart |= {name for name in names if sum(name.lower() == other.lower() for other in names) > 1}
+    spelled = {name.lower(): name for name in known}
+    for one in described:
+        for name in one.schema.names:
+            other = spelled.setdefault(name.lower(), name)
+            if other != name and not {name, other} <= apart:
+                raise UsageError(
+                    f"column {name} differs from {other}, which other files have, in case only; write the file again "
+                    "with that name, or index it as a table that declares its columns",
                     one.entry.path,
                 )
 

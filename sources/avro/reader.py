@@ -28,7 +28,7 @@ from gnomon.sources.avro.fetch import BlockLengths, fetch_rows
 from gnomon.sources.avro.scan import scan_rows
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.pointers import even_splits
+from gnomon.sources.pointers import even_splits, first_of_each
 
 FIRST_READ = 64 << 10  # bytes
 DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: the application may choose the sync marker
@@ -127,7 +127,7 @@ class AvroFile:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._schema.arrow
+        return first_of_each(self._schema.arrow)
 
     @property
     def digest(self) -> str:

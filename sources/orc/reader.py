@@ -22,6 +22,7 @@ from gnomon.sources.orc.stripe_metadata import load_stripes
 from gnomon.sources.pointers import (
     distinct_rows,
     even_splits,
+    first_of_each,
     group_of_rows,
     in_pointer_order,
     table_without_columns,
@@ -75,7 +76,7 @@ class OrcFile:
         self._by_name: dict[str, Type] = {}
         for name, tree in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(name, tree)
-        self._schema = pa.schema([arrow_field(name, tree) for name, tree in footer.columns])
+        self._schema = first_of_each(pa.schema([arrow_field(name, tree) for name, tree in footer.columns]))
         self._stripes: dict[int, StripeMeta] = {}
         self._lock = threading.Lock()
 
@@ -86,6 +87,11 @@ class OrcFile:
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns, also of those that share one."""
+        return [name for name, _ in self._footer.columns]
 
     @property
     def digest(self) -> str:

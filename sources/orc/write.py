@@ -57,8 +57,8 @@ def orc_style(reader: RangeReader | None, options: Options) -> OrcStyle:
     if reader is None:
         return OrcStyle(pa.schema([]))
     source = open_orc(reader, options)
-    if len(set(source.schema.names)) < len(source.schema):
-        names = ", ".join(source.schema.names)
+    if len(source.schema) < len(source.names):
+        names = ", ".join(source.names)
         raise UnsupportedFormat(f"columns that share a name, of {names}; Gnomon writes no such file", reader.name)
     refusals = {}
     for one in source.schema:

@@ -11,6 +11,7 @@
 - `value_map_codec` value maps as bytes, which follow the page maps
 - `read_plan`       the reads of a fetch, for each column and row group
 - `page_reads`      reads of whole pages or row groups, which pyarrow decodes
+- `recode`          pages that pyarrow misreads or refuses, written again
 - `page_decode`     single rows of a page, decoded without the rest of it
 - `synthetic_file`  Parquet files made in memory, which pyarrow decodes
 - `scan`            the rows of one row group, with their pointers

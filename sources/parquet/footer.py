@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.parquet.schema import ARROW_SCHEMA, Column, columns_of, read_elements
-from gnomon.sources.parquet.thrift import BINARY, LIST, Decoder, ThriftError
+from gnomon.sources.parquet.schema import ARROW_SCHEMA, Column, Leaf, columns_of, read_elements
+from gnomon.sources.parquet.thrift import BINARY, I8, I64, LIST, STRUCT, Decoder, ThriftError
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -29,6 +29,12 @@ DENIES_COMPRESSION = re.compile(rb"parquet-cpp version [01]\.", re.IGNORECASE)
 # before 3.0.
 OLD_CALENDAR, SPARK_VERSION = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version"
 NEW_CALENDAR_SINCE = b"3.0.0"
+
+
+# The wire types of the fields that are read of FileMetaData and ColumnChunk; I64 stands for every integer. A field of
+# another type counts as absent, as for the readers that Thrift generates.
+FIELDS_OF_FILE = {1: I64, 2: LIST, 4: LIST, 5: LIST, 6: BINARY}
+FIELDS_OF_CHUNK = {1: BINARY, 3: STRUCT, 4: I64, 5: I64}
 
 
 class WrongPageMap(DamagedSource):
@@ -95,6 +101,7 @@ class ChunkPlace(NamedTuple):
     repeated: bool = False
     nested: bool = False
     compressed_throughout: bool = False
+    leaf: Leaf | None = None
 
     def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
         where = self.chunk.start if offset is None else offset
@@ -121,8 +128,10 @@ def parse_footer(data: bytes) -> Footer:
     decoder = Decoder(data)
     version, elements, created_by = 1, None, b""
     key_values: dict[bytes, bytes] = {}
-    groups: list[tuple[int, tuple[Chunk, ...]]] = []
+    groups: list[tuple[int, tuple[Chunk, ...]]] | None = None
     for field_id, wire in decoder.fields():
+        if not decoder.optional(wire, FIELDS_OF_FILE.get(field_id, wire)):
+            continue
         if field_id == 1:
             version = decoder.number(wire)
         elif field_id == 2:
@@ -130,12 +139,14 @@ def parse_footer(data: bytes) -> Footer:
         elif field_id == 4:
             groups = [_row_group(decoder) for _ in range(decoder.structs(wire))]
         elif field_id == 5:
-            key_values = _key_values(decoder, wire)
+            key_values = _key_values(decoder)
         elif field_id == 6:
             created_by = decoder.text(wire)
         else:
             decoder.skip(wire)
     columns = columns_of(elements or [])
+    if groups is None:
+        raise ThriftError("the footer has no list of row groups")
     leaves = sum(len(column.leaves) for column in columns)
     first_row, row_groups = 0, []
     for ordinal, (rows, chunks) in enumerate(groups):
@@ -162,11 +173,11 @@ def denies_compression(footer: Footer) -> bool:
 
 
 def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:
-    rows, chunks = 0, []
+    rows, chunks = -1, []
     for field_id, wire in decoder.fields():
-        if field_id == 1:
+        if field_id == 1 and wire == LIST:
             chunks = [_chunk(decoder) for _ in range(decoder.structs(wire))]
-        elif field_id == 3:
+        elif field_id == 3 and decoder.optional(wire, I64):
             rows = decoder.number(wire)
         else:
             decoder.skip(wire)
@@ -178,10 +189,11 @@ def _chunk(decoder: Decoder) -> Chunk:
     index_offset = index_length = 0
     refusal, decodable = None, True
     for field_id, wire in decoder.fields():
+        if not decoder.optional(wire, FIELDS_OF_CHUNK.get(field_id, wire)):
+            continue
         if field_id == 3:
-            decoder.expect_struct(wire)
             for meta_id, meta_wire in decoder.fields():
-                if meta_id in (1, 4, 5, 6, 7, 9, 11):
+                if meta_id in (1, 4, 5, 6, 7, 9, 11) and I8 <= meta_wire <= I64:
                     numbers[meta_id] = decoder.number(meta_wire)
                 elif meta_id == 2 and meta_wire == LIST:
                     decodable = _has_decodable_encodings(decoder)
@@ -194,7 +206,7 @@ def _chunk(decoder: Decoder) -> Chunk:
         elif field_id in (8, 9):
             decoder.skip(wire)
             refusal = "the column is encrypted"
-        elif field_id == 1 and wire == BINARY:
+        elif field_id == 1:
             refusal = "the chunk lies in another file" if decoder.text(wire) else refusal
         else:
             decoder.skip(wire)
@@ -219,14 +231,23 @@ def _chunk(decoder: Decoder) -> Chunk:
 
 def _has_decodable_encodings(decoder: Decoder) -> bool:
     """Whether the next value, a list of encodings, has only `DECODABLE_ENCODINGS`."""
+    start = decoder.position
     wire, count = decoder.list_header()
+    if not I8 <= wire <= I64:
+        decoder.position = start
+        decoder.skip(LIST)
+        return True
     return not {decoder.number(wire) for _ in range(count)} - DECODABLE_ENCODINGS
 
 
-def _key_values(decoder: Decoder, wire: int) -> dict[bytes, bytes]:
+def _key_values(decoder: Decoder) -> dict[bytes, bytes]:
     """The key-values that determine how the file is read."""
-    found = {}
-    for _ in range(decoder.structs(wire)):
+    found, start = {}, decoder.position
+    wire, count = decoder.list_header()
+    if wire != STRUCT:
+        decoder.position, count = start, 0
+        decoder.skip(LIST)
+    for _ in range(count):
         entry = decoder.struct()
         key, value = entry.get(1), entry.get(2)
         if key in (ARROW_SCHEMA, OLD_CALENDAR, SPARK_VERSION) and isinstance(value, bytes):

@@ -7,14 +7,16 @@ leaf, so that rows get values of other rows. Only Arrow's C data interface shows
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
+from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeFile, RangeReader
-from gnomon.sources.errors import DamagedSource
+from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.footer import LEGACY_SLACK, ChunkPlace
-from gnomon.sources.parquet.page_header import check_sizes, read_header
+from gnomon.sources.parquet.page_header import check_sizes, misreads_levels, read_header
 from gnomon.sources.parquet.thrift import CutShort, ThriftError
 
 
@@ -56,6 +58,10 @@ def _check(array: _Array, name: str) -> None:
         _check(child, name)
 
 
+class NeedsRecoding(Exception):
+    """pyarrow would misread a page."""
+
+
 HEADER_LIMIT = 16 << 20  # bytes of one page header, as in pyarrow
 
 
@@ -74,7 +80,7 @@ class PageCheckingFile(RangeFile):
             if check.position == start:
                 try:
                     check.check(data)
-                except DamagedSource as error:
+                except (DamagedSource, NeedsRecoding) as error:
                     self.failure = error
                     raise
         return data
@@ -123,6 +129,8 @@ class ChunkCheck:
     def _step(self, data: bytes, at: int) -> None:
         header = read_header(data, at)
         check_sizes(header, self._place, self._header)
+        if misreads_levels(header, self._place.leaf):
+            raise NeedsRecoding
         length = header.length + header.compressed
         if self._header + length > self._end:
             raise self._place.damaged(f"page of {length} bytes runs beyond its chunk", self._header)
@@ -131,3 +139,16 @@ class ChunkCheck:
             total = self._place.chunk.values
             raise self._place.damaged(f"pages of {total - self._values} values, the chunk has {total}", self._header)
         self._header += length
+
+
+@contextmanager
+def decode_errors(place: ChunkPlace, offset: int) -> Iterator[None]:
+    """Turn errors of pyarrow over bytes in memory into DamagedSource or UnsupportedFormat at `offset`."""
+    try:
+        yield
+    except pa.ArrowNotImplementedError as error:
+        what = f"row group {place.row_group}: {error}"
+        raise UnsupportedFormat(what, place.path, offset, column=place.column) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        check_memory(error)
+        raise place.damaged(f"cannot be decoded: {error}", offset) from error

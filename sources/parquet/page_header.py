@@ -5,12 +5,15 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from gnomon.sources.parquet.footer import CODECS, ChunkPlace
-from gnomon.sources.parquet.thrift import FALSE, I8, I64, TRUE, Decoder, ThriftError
+from gnomon.sources.parquet.schema import Leaf
+from gnomon.sources.parquet.thrift import FALSE, I8, I64, STRUCT, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
 # fields of PageHeader that hold the header of each type of page
 HEADER_FIELDS = {DATA: 5, DICTIONARY: 7, DATA_V2: 8}
-PLAIN, RLE = 0, 3
+# wire types of the fields that are read (I64: any integer)
+FIELDS = {1: I64, 2: I64, 3: I64, 4: I64, 5: STRUCT, 7: STRUCT, 8: STRUCT}
+PLAIN, RLE, BIT_PACKED = 0, 3, 4
 DICTIONARY_ENCODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
 
 # Limits of the size that a page may claim. A larger claim is an attack or damage: pyarrow allocates the claimed size.
@@ -61,6 +64,8 @@ def read_header(data: bytes, position: int = 0) -> PageHeader:
     checksum = None
     headers: dict[int, dict[int, int]] = {}
     for field_id, wire in decoder.fields():
+        if not decoder.optional(wire, FIELDS.get(field_id, wire)):
+            continue
         if field_id == 1:
             kind = decoder.number(wire)
         elif field_id == 2:
@@ -70,7 +75,6 @@ def read_header(data: bytes, position: int = 0) -> PageHeader:
         elif field_id == 4:
             checksum = decoder.number(wire) & 0xFFFFFFFF
         elif field_id in (5, 7, 8):
-            decoder.expect_struct(wire)
             headers[field_id] = _numbers(decoder)
         else:
             decoder.skip(wire)
@@ -95,6 +99,17 @@ def _numbers(decoder: Decoder) -> dict[int, int]:
         else:
             decoder.skip(wire)
     return numbers
+
+
+def misreads_levels(header: PageHeader, leaf: Leaf | None) -> bool:
+    """Whether pyarrow takes the levels of a page for others: it reads BIT_PACKED from the wrong end of each byte, and
+    expects levels in a page without entries, and a row to begin after it."""
+    if leaf is None or not header.is_data or (header.values and header.is_v2):
+        return False
+    if not header.values:
+        return True
+    encodings = (header.repetition_encoding, leaf.repetitions), (header.definition_encoding, leaf.definitions)
+    return any(encoding == BIT_PACKED and highest for encoding, highest in encodings)
 
 
 def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:
@@ -125,11 +140,18 @@ def check_page(page: bytes, place: ChunkPlace, offset: int, rows: int | None) ->
         found = f"page of type {header.kind} with {_rows(header, place)} values"
         raise place.wrong_map(f"{found} where the page map says {rows} rows", offset)
     check_sizes(header, place, offset)
+    check_sum(page, header, place, offset)
+    return header
+
+
+def check_sum(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) -> None:
+    """DamagedSource unless a page is whole and has the checksum of its header, if there is one."""
+    if len(page) < header.length + header.compressed:
+        raise place.damaged("the page is cut short", offset)
     if header.checksum is not None:
         actual = isal_zlib.crc32(memoryview(page)[header.length :])
         if actual != header.checksum:
             raise place.damaged(f"page checksum is {actual:08x}, the header says {header.checksum:08x}", offset)
-    return header
 
 
 def _rows(header: PageHeader, place: ChunkPlace) -> int | None:

@@ -2,21 +2,22 @@
 bytes. `PageRead` reads pages of flat columns, `GroupRead` all chunks of the column in the row group.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gnomon.base.errors import check_memory
-from gnomon.sources.errors import UnsupportedFormat
+from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import MAGIC, ChunkPlace
-from gnomon.sources.parquet.guards import ChunkCheck, check_leaf_lengths
-from gnomon.sources.parquet.page_header import check_page
+from gnomon.sources.parquet.guards import ChunkCheck, NeedsRecoding, check_leaf_lengths, decode_errors
+from gnomon.sources.parquet.page_header import PageHeader, check_page, misreads_levels
 from gnomon.sources.parquet.page_map import PageMap, Range
+from gnomon.sources.parquet.recode import DELTAS, Coded, open_recoded
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate
 from gnomon.sources.types import int64s
 
@@ -70,27 +71,49 @@ class PageRead:
 
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
         """The wanted rows. Decodes pages to their end, past the last wanted row, to find damage there."""
-        indices = self._check(parts) and self._kind in DICTIONARY_READABLE
+        headers = self._check(parts)
+        if not any(misreads_levels(header, self._place.leaf) for header in headers):
+            try:
+                entries = headers[0].values if self._dictionary is not None else 0
+                return self._decoded(self._file(parts, headers), entries)
+            except NeedsRecoding:
+                pass
+            except DamagedSource:
+                if not any(header.encoding in DELTAS for header in headers if header.is_data):
+                    raise
+        total = sum(self._counts)
+        coded = Coded(self._place, b"".join(parts), self.ranges[0][0], total)
+        return self._decoded(lambda: open_recoded(self._template, total, [coded]))
+
+    def _file(self, parts: Sequence[bytes], headers: Sequence[PageHeader]) -> Callable[[], pq.ParquetFile]:
+        """Opens the pages as they are."""
+        in_dictionary = all(header.in_dictionary for header in headers if header.is_data)
+        indices = in_dictionary and self._kind in DICTIONARY_READABLE
         lead = len(parts[0]) if self._dictionary is not None else 0
         length, total = sum(map(len, parts)), sum(self._counts)
         chunk = ChunkEntry(self._place.chunk.codec, total, length, length, len(MAGIC), len(MAGIC) + lead)
+        return partial(self._template.open, total, [chunk], parts, as_dictionary=indices, verify=False)
+
+    def _decoded(self, opened: Callable[[], pq.ParquetFile], entries: int = 0) -> pa.ChunkedArray:
+        """The wanted rows of a file with the pages. NeedsRecoding where pyarrow gives them as indices into fewer than
+        the `entries` of the dictionary: it drops an entry that repeats another, and not its index."""
+        total = sum(self._counts)
         with decode_errors(self._place, self.ranges[0][0]):
-            file = self._template.open(total, [chunk], parts, as_dictionary=indices, verify=False)
-            values = file.read_row_group(0, use_threads=False).column(0)
+            values = opened().read_row_group(0, use_threads=False).column(0)
             if len(values) != total:
                 raise pa.ArrowInvalid(f"{len(values)} rows, expected {total}")
+            if pa.types.is_dictionary(values.type) and any(len(one.dictionary) < entries for one in values.chunks):
+                raise NeedsRecoding
             taken = pc.take(values, int64s(self._positions))
             return taken if taken.type == self._kind else taken.cast(self._kind)
 
-    def _check(self, parts: Sequence[bytes]) -> bool:
-        """Check that every page is whole and agrees with the page map. Returns whether all values are in the
-        dictionary."""
+    def _check(self, parts: Sequence[bytes]) -> list[PageHeader]:
+        """Check that every page is whole and agrees with the page map. Returns their headers."""
         counts = [None, *self._counts] if self._dictionary is not None else self._counts
-        headers = [
+        return [
             check_page(part, self._place, offset, count)
             for (offset, _), part, count in zip(self.ranges, parts, counts, strict=True)
         ]
-        return all(header.in_dictionary for header in headers if header.is_data)
 
 
 class GroupRead:
@@ -107,17 +130,34 @@ class GroupRead:
         self.ranges: list[Range] = [(place.chunk.start, place.chunk.compressed + slack) for place in places]
 
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
-        place, chunks, start = self._places[0], [], len(MAGIC)
+        try:
+            for each, part in zip(self._places, parts, strict=True):
+                ChunkCheck(each).check(part)
+            return self._decoded(lambda: self._file(parts))
+        except NeedsRecoding:
+            pass
+        except DamagedSource:
+            if all(place.chunk.decodable for place in self._places):
+                raise
+        coded = [Coded.of_chunk(place, part) for place, part in zip(self._places, parts, strict=True)]
+        return self._decoded(lambda: open_recoded(self._template, self._places[0].rows, coded))
+
+    def _file(self, parts: Sequence[bytes]) -> pq.ParquetFile:
+        """The chunks as they are."""
+        chunks, start = [], len(MAGIC)
         for each, part in zip(self._places, parts, strict=True):
-            ChunkCheck(each).check(part)
             chunk = each.chunk
             lead = chunk.data_offset - chunk.start
             chunks.append(ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, len(part), start, start + lead))
             start += len(part)
+        return self._template.open(self._places[0].rows, chunks, parts)
+
+    def _decoded(self, opened: Callable[[], pq.ParquetFile]) -> pa.ChunkedArray:
+        """The wanted rows of a file with the chunks."""
+        place = self._places[0]
         with decode_errors(place, place.chunk.start):
-            file = self._template.open(place.rows, chunks, parts)
             pieces, seen = [], 0
-            for batch in file.iter_batches(GROUP_BATCH, use_threads=False):
+            for batch in opened().iter_batches(GROUP_BATCH, use_threads=False):
                 check_leaf_lengths(batch)
                 low, high = np.searchsorted(self._rows, (seen, seen + len(batch)))
                 if low < high:
@@ -140,16 +180,3 @@ def split_pages(pages: PageMap, rows: Rows, limit: int) -> Iterator[tuple[Rows, 
     for share in np.unique(share_of):
         part = chosen[share_of == share]
         yield part, rows[(page_of >= part[0]) & (page_of <= part[-1])]
-
-
-@contextmanager
-def decode_errors(place: ChunkPlace, offset: int) -> Iterator[None]:
-    """Turn errors of pyarrow over bytes in memory into DamagedSource or UnsupportedFormat at `offset`."""
-    try:
-        yield
-    except pa.ArrowNotImplementedError as error:
-        what = f"row group {place.row_group}: {error}"
-        raise UnsupportedFormat(what, place.path, offset, column=place.column) from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        check_memory(error)
-        raise place.damaged(f"cannot be decoded: {error}", offset) from error

@@ -98,7 +98,8 @@ class ReadPlanner:
         for leaf in column.leaves:
             chunk = group.chunks[leaf.ordinal]
             levels = (leaf.repetitions > 0, not column.flat)
-            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, *levels, self._compressed_throughout)
+            of_pages = (self._compressed_throughout, leaf)
+            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, *levels, *of_pages)
             place.check(self._size, leaf.kind)
             places.append(place)
         return places

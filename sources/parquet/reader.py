@@ -21,7 +21,7 @@ from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
 from gnomon.sources.parquet.scan import scan_group
 from gnomon.sources.parquet.schema import Column
 from gnomon.sources.parquet.thrift import ThriftError
-from gnomon.sources.pointers import distinct_rows, even_splits, in_pointer_order, table_without_columns
+from gnomon.sources.pointers import distinct_rows, even_splits, first_of_each, in_pointer_order, table_without_columns
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 ENDING = 8  # bytes: footer length, magic
@@ -74,6 +74,7 @@ class ParquetFile:
         self._size = size
         self._digest = digest
         self._planner = layout
+        self._schema = first_of_each(types.schema)
         self._schemas: dict[tuple[int, ...], pa.Schema] = {}
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # if columns share a name, it means the first of them
@@ -91,7 +92,7 @@ class ParquetFile:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._types.schema
+        return self._schema
 
     @property
     def digest(self) -> str:

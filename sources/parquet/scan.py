@@ -3,6 +3,7 @@ has only the requested columns.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,8 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.footer import ChunkPlace, RowGroup
-from gnomon.sources.parquet.guards import PageCheckingFile, check_leaf_lengths
+from gnomon.sources.parquet.guards import NeedsRecoding, PageCheckingFile, check_leaf_lengths
+from gnomon.sources.parquet.recode import Coded, open_recoded
 from gnomon.sources.parquet.synthetic_file import ChunkEntry, FooterTemplate, open_with_pyarrow
 from gnomon.sources.pointers import with_pointers
 from gnomon.sources.types import int32s, int64s
@@ -72,26 +74,58 @@ def _batches(
     if not places:
         yield from _rows_without_columns(rows)
         return
+    try:
+        seen = 0
+        for batch in _streamed(reader, rows, template, places):
+            seen += batch.num_rows
+            yield batch
+        return
+    except NeedsRecoding:
+        pass
+    except DamagedSource:
+        if all(place.chunk.decodable for place in places):
+            raise
+    parts = reader.read_ranges([(place.chunk.start, place.chunk.compressed) for place in places])
+    coded = [Coded.of_chunk(place, part) for place, part in zip(places, parts, strict=True)]
+    with _scan_errors(places):
+        for batch in open_recoded(template, rows, coded).iter_batches(_batch_rows(rows, places), use_threads=False):
+            check_leaf_lengths(batch)
+            known = min(seen, batch.num_rows)
+            seen -= known
+            if known < batch.num_rows:
+                yield batch.slice(known)
+
+
+def _streamed(
+    reader: RangeReader, rows: int, template: FooterTemplate, places: Sequence[ChunkPlace]
+) -> Iterator[pa.RecordBatch]:
+    """The rows as pyarrow reads them from the file."""
     chunks = []
     for place in places:
         chunk = place.chunk
         chunks.append(
             ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset)
         )
-    with PageCheckingFile(reader, template.footer(rows, chunks), places) as file:
-        try:
-            for batch in open_with_pyarrow(file, BUFFER).iter_batches(_batch_rows(rows, places), use_threads=False):
-                check_leaf_lengths(batch)
-                yield batch
-        except (pa.ArrowException, OSError, ValueError) as error:
-            if file.failure is not None:  # the store's error, or the error of a page
-                raise file.failure from None
-            check_memory(error)
-            where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
-            offset = min(place.chunk.start for place in places)
-            if isinstance(error, pa.ArrowNotImplementedError):
-                raise UnsupportedFormat(f"{where}: {error}", places[0].path, offset) from error
-            raise DamagedSource(f"{where}: cannot be decoded: {error}", places[0].path, offset) from error
+    with PageCheckingFile(reader, template.footer(rows, chunks), places) as file, _scan_errors(places, file):
+        for batch in open_with_pyarrow(file, BUFFER).iter_batches(_batch_rows(rows, places), use_threads=False):
+            check_leaf_lengths(batch)
+            yield batch
+
+
+@contextmanager
+def _scan_errors(places: Sequence[ChunkPlace], file: PageCheckingFile | None = None) -> Iterator[None]:
+    """Turn errors of pyarrow into DamagedSource or UnsupportedFormat, or the error that the file kept."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if file is not None and file.failure is not None:  # the store's error, or the error of a page
+            raise file.failure from None
+        check_memory(error)
+        where = f"row group {places[0].row_group}, columns {', '.join(sorted({p.column for p in places}))}"
+        offset = min(place.chunk.start for place in places)
+        if isinstance(error, pa.ArrowNotImplementedError):
+            raise UnsupportedFormat(f"{where}: {error}", places[0].path, offset) from error
+        raise DamagedSource(f"{where}: cannot be decoded: {error}", places[0].path, offset) from error
 
 
 def _batch_rows(rows: int, places: Sequence[ChunkPlace]) -> int:

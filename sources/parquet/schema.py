@@ -74,9 +74,9 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
         before, logical, behind = start, -1, start  # the bytes of the last field, and its type if it is the logical one
         for field_id, field_wire in decoder.fields():
             before, logical = behind, -1
-            if field_id in numbers:
+            if field_id in numbers and thrift.I8 <= field_wire <= thrift.I64:
                 numbers[field_id] = decoder.number(field_wire)
-            elif field_id == 4:
+            elif field_id == 4 and field_wire == thrift.BINARY:
                 name = decoder.text(field_wire)
             elif field_id == LOGICAL_TYPE and field_wire == thrift.STRUCT:
                 logical = next(iter(decoder.struct()), -1)

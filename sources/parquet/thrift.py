@@ -108,6 +108,14 @@ class Decoder:
             return self.take(16)
         raise ThriftError(f"unknown wire type {wire} at {self.position}")
 
+    def optional(self, wire: int, expected: int) -> bool:
+        """Whether a field has the expected wire type (I64: any integer). Skips the value of another type, as readers do
+        that Thrift generates: the field counts as absent."""
+        if wire == expected or (expected == I64 and I8 <= wire <= I64):
+            return True
+        self.skip(wire)
+        return False
+
     def number(self, wire: int) -> int:
         """The value of a field that has to be an integer."""
         if not I8 <= wire <= I64:
@@ -128,10 +136,6 @@ class Decoder:
         if count and element != STRUCT:
             raise ThriftError(f"a list of wire type {element} where structs belong at {self.position}")
         return count
-
-    def expect_struct(self, wire: int) -> None:
-        if wire != STRUCT:
-            raise ThriftError(f"wire type {wire} where a struct belongs at {self.position}")
 
     def skip(self, wire: int) -> None:
         """Advance past a value without decoding it: most of a footer is statistics."""

@@ -74,7 +74,7 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
                 source.fetch(reader, [], [one.name])
             except UnsupportedFormat as error:
                 refusals[one.name] = str(error)
-    if len(set(source.schema.names)) < len(source.schema):
+    if len(source.schema) < len(footer.columns):
         raise UnsupportedFormat(
             "columns that share a name, of which only one is read; Gnomon writes no such file", reader.name
         )

@@ -34,6 +34,7 @@ PRIVATE = {
     "Moved",
     "NeedsMemory",
     "NeedsPyarrow",
+    "NeedsRecoding",
     "NoSparkType",
     "NoType",
     "OrcError",

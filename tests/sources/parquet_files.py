@@ -5,12 +5,14 @@ import decimal
 import io
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import accumulate, pairwise
+from operator import and_, eq
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.base.varints import encode_unsigned
+from gnomon.base.varints import encode_signed, encode_unsigned
 from gnomon.sources.parquet import thrift
 from gnomon.sources.parquet.footer import CODECS, MAGIC, Chunk, parse_footer
 from gnomon.sources.parquet.page_decode.plain_values import level_section
@@ -106,7 +108,9 @@ class Layout(NamedTuple):
     """How `repaged` cuts a chunk into pages. `entries`: of a page, for each leaf in turn. `index`: the first rows in an
     OffsetIndex count the rows that began before the page ("begun"), or the row that goes on in it is its first
     ("touched"); None for no index. `lie` is added to a number that a writer should count: the first rows of the index
-    after the first page, the rows in headers of version 2, or the values of a chunk."""
+    after the first page, the rows in headers of version 2, or the values of a chunk. `encoding`: PLAIN, or a DELTA
+    encoding where it suits the type. `packed`: the levels of pages of version 1 are BIT_PACKED. `empty`: a page without
+    entries follows each page."""
 
     entries: Sequence[int]
     version: int = 1
@@ -114,6 +118,9 @@ class Layout(NamedTuple):
     codec: int = 0
     dictionary: bool = False
     lie: tuple[str, int] = ("", 0)
+    encoding: int = 0
+    packed: bool = False
+    empty: bool = False
 
 
 class Long(int):
@@ -135,13 +142,23 @@ def repaged(table: pa.Table, layout: Layout) -> bytes:
         for begin in range(0, chunk.values, step):
             levels = repetitions[begin : begin + step], definitions[begin : begin + step]
             before = definitions[:begin].count(leaf.definitions)
-            page = _data_page(leaf, levels, values, before, layout)
             begun = first - (levels[0][0] > 0 and layout.index == "touched")
-            places.append((len(out), len(page), begun + (layout.lie[1] if begin and layout.lie[0] == "index" else 0)))
-            out += page
+            begun += layout.lie[1] if begin and layout.lie[0] == "index" else 0
             first += levels[0].count(0)
+            for each, row in [(levels, begun), (([], []), first)][: 1 + layout.empty]:
+                page = _data_page(leaf, each, values, before, layout)
+                places.append((len(out), len(page), row))
+                out += page
         count, size = chunk.values + (layout.lie[1] if layout.lie[0] == "values" else 0), Long(len(out) - start)
-        meta = {1: leaf.kind, 2: [0, 3], 3: leaf.path, 4: layout.codec, 5: Long(count), 6: size, 7: size}
+        meta = {
+            1: leaf.kind,
+            2: [0, 3, layout.encoding],
+            3: leaf.path,
+            4: layout.codec,
+            5: Long(count),
+            6: size,
+            7: size,
+        }
         meta |= {9: Long(data_start)} | ({11: Long(start)} if layout.dictionary else {})
         chunks.append({2: Long(0), 3: meta})
         indexes.append(_struct({1: [{1: Long(at), 2: length, 3: Long(row)} for at, length, row in places]}))
@@ -180,7 +197,8 @@ def _entries_of(data: bytes, chunk: Chunk, leaf: Leaf) -> tuple[list[int], list[
 
 def _data_page(leaf: Leaf, levels: Sequence[list[int]], values: list[bytes], before: int, layout: Layout) -> bytes:
     present = levels[1].count(leaf.definitions)
-    body, encoding, entries = b"".join(values[before : before + present]), 0, len(levels[0])
+    entries, encoding = len(levels[0]), layout.encoding if layout.encoding in DELTAS_OF.get(leaf.kind, ()) else 0
+    body = delta_coded(values[before : before + present], encoding, leaf.kind)
     if layout.dictionary:
         width, encoding = max(len(values) - 1, 1).bit_length(), 8
         runs = [
@@ -192,12 +210,63 @@ def _data_page(leaf: Leaf, levels: Sequence[list[int]], values: list[bytes], bef
         b"".join([encode_unsigned(2) + bytes([level]) for level in each]) if highest else b""
         for each, highest in zip(levels, (leaf.repetitions, leaf.definitions), strict=True)
     ]
+    if layout.version == 1 and layout.packed:
+        packed = [
+            _packed_levels(each, highest.bit_length())
+            for each, highest in zip(levels, (leaf.repetitions, leaf.definitions), strict=True)
+        ]
+        return _page({5: {1: entries, 2: encoding, 3: 4, 4: 4}}, 0, b"", b"".join([*packed, body]), layout.codec)
     if layout.version == 1:
         sections = [len(run).to_bytes(4, "little") + run if run else b"" for run in runs]
         return _page({5: {1: entries, 2: encoding, 3: 3, 4: 3}}, 0, b"", b"".join([*sections, body]), layout.codec)
     rows = levels[0].count(0) + (layout.lie[1] if layout.lie[0] == "rows" else 0)
     own = {1: entries, 2: entries - present, 3: rows, 4: encoding, 5: len(runs[1]), 6: len(runs[0])}
     return _page({8: own}, 3, b"".join(runs), body, layout.codec)
+
+
+DELTAS_OF = {1: (5,), 2: (5,), 6: (6, 7), 7: (7,)}  # encodings of physical types
+
+
+def delta_coded(values: Sequence[bytes], encoding: int, kind: int) -> bytes:
+    """PLAIN values in an encoding."""
+    if encoding == 0 or not values:
+        return b"".join(values)
+    if encoding == 5:
+        bits = 8 * len(values[0])
+        return _delta_packed([int.from_bytes(value, "little", signed=True) for value in values], bits)
+    texts = [value[4:] if kind == 6 else value for value in values]
+    if encoding == 6:
+        return _delta_packed(list(map(len, texts)), 32) + b"".join(texts)
+    prefixes = [0, *(sum(accumulate(map(eq, one, other), and_)) for one, other in pairwise(texts))]
+    suffixes = [text[prefix:] for text, prefix in zip(texts, prefixes, strict=True)]
+    return _delta_packed(prefixes, 32) + _delta_packed(list(map(len, suffixes)), 32) + b"".join(suffixes)
+
+
+def _delta_packed(numbers: Sequence[int], bits: int) -> bytes:
+    """DELTA_BINARY_PACKED. Differences of 32-bit numbers do not wrap, so they may have 33 bits; those of 64 bits do."""
+    out = encode_unsigned(128) + encode_unsigned(4) + encode_unsigned(len(numbers)) + encode_signed(numbers[0])
+    steps = [b - a for a, b in pairwise(numbers)]
+    if bits == 64:
+        steps = [(step + (1 << 63)) % (1 << 64) - (1 << 63) for step in steps]
+    for begin in range(0, len(steps), 128):
+        block = steps[begin : begin + 128]
+        least = min(block)
+        pieces = [[step - least for step in block[i : i + 32]] for i in range(0, 128, 32)]
+        widths = [max(piece, default=0).bit_length() for piece in pieces]
+        out += encode_signed(least) + bytes(widths)
+        for piece, width in zip(pieces, widths, strict=True):
+            packed = sum(step << (i * width) for i, step in enumerate(piece))
+            out += packed.to_bytes(4 * width, "little") if piece else b""
+    return out
+
+
+def _packed_levels(levels: Sequence[int], width: int) -> bytes:
+    """BIT_PACKED: the first level in the highest bits."""
+    size = (len(levels) * width + 7) // 8
+    packed = 0
+    for level in levels:
+        packed = packed << width | level
+    return (packed << (8 * size - len(levels) * width)).to_bytes(size, "big")
 
 
 def _page(own: dict[int, Any], kind: int, levels: bytes, body: bytes, codec: int) -> bytes:

@@ -18,10 +18,12 @@
 """
 
 from gnomon.sources.parquet.page_decode.assemble import RowAssembler
+from gnomon.sources.parquet.page_decode.decompress import decompress_page
 from gnomon.sources.parquet.page_decode.dictionary_cache import DictionaryCache
+from gnomon.sources.parquet.page_decode.leaf_rows import encode_levels
 from gnomon.sources.parquet.page_decode.make_maps import make_maps
 from gnomon.sources.parquet.page_decode.part_reads import PageCaches
-from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
+from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow, decoding, level_section
 from gnomon.sources.parquet.page_decode.select import LeafRead, RowRead
 from gnomon.sources.parquet.page_decode.value_map import MappedPage, Stored, are_alike, restored
 from gnomon.sources.parquet.page_decode.value_maps import PageKey, ValueMaps
@@ -38,6 +40,10 @@ __all__ = [
     "Stored",
     "ValueMaps",
     "are_alike",
+    "decoding",
+    "decompress_page",
+    "encode_levels",
+    "level_section",
     "make_maps",
     "restored",
 ]

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.guards import decode_errors
 from gnomon.sources.parquet.page_decode.leaf_rows import (
     LeafRows,
     build_array,
@@ -15,7 +16,6 @@ from gnomon.sources.parquet.page_decode.leaf_rows import (
     has_arrow_layout,
 )
 from gnomon.sources.parquet.page_decode.select import RowRead
-from gnomon.sources.parquet.page_reads import decode_errors
 from gnomon.sources.parquet.schema import Column
 
 

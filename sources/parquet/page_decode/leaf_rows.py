@@ -50,8 +50,8 @@ def decode_leaves(template: FooterTemplate, leaves: Sequence[Leaf], columns: Seq
     chunks, start = [], len(MAGIC)
     for leaf, column in zip(leaves, columns, strict=True):
         values = _pack_booleans(column.values) if leaf.kind == BOOLEAN else column.values
-        repetitions = _encode_levels(column.repetitions, leaf.repetitions)
-        definitions = _encode_levels(column.definitions, leaf.definitions)
+        repetitions = encode_levels(column.repetitions, leaf.repetitions)
+        definitions = encode_levels(column.definitions, leaf.definitions)
         size = len(repetitions) + len(definitions) + len(values)
         head = encode_page_header(DATA, column.entries, PLAIN, size, size)
         total = len(head) + size
@@ -67,7 +67,7 @@ def decode_leaves(template: FooterTemplate, leaves: Sequence[Leaf], columns: Seq
     return table
 
 
-def _encode_levels(levels: bytes, highest: int) -> bytes:
+def encode_levels(levels: bytes, highest: int) -> bytes:
     """Levels encoded in the RLE / bit-packing hybrid, as one run, after their length in bytes."""
     if not highest:
         return b""

@@ -172,6 +172,8 @@ class LeafRead:
     def _found_in_read_page(self, part: bytes, wanted: _SelectedPage) -> Found:
         offset = wanted.range[0]
         header = check_page(part, self._place, offset, wanted.in_all)
+        if not header.values and not wanted.share.rows:  # it need not even have the lengths of its levels
+            return LeafRows(0, b"", b"", b""), None
         page = DecompressedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
         found = self._rows_of(page, wanted.share)
         if self._caches.pages is not None:

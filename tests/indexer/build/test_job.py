@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon import shadow
-from gnomon.btree import BTreeReader, bucket_of
+from gnomon.btree import BTreeError, BTreeReader, bucket_of
+from gnomon.btree.keys import key_array
 from gnomon.indexer import build
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
@@ -323,6 +324,39 @@ def test_what_spark_would_mix_up_is_refused(source: Path, tmp_path: Path) -> Non
     write(tmp_path / "odd", "p.parquet", pa.table({"_metadata": [1]}))
     with pytest.raises(shadow.UsageError, match="column _metadata: Spark or Gnomon uses this name"):
         build(None, str(tmp_path / "odd"), str(tmp_path / "index"), ["_metadata"])
+
+
+def test_payload_columns_that_differ_in_case_only_between_files_are_refused(tmp_path: Path) -> None:
+    lake, index = tmp_path / "lake", str(tmp_path / "index")
+    write(lake, "a.parquet", pa.table({"id": [1], "v": ["a"]}))
+    build(None, str(lake), index, ["id"])
+    write(lake, "b.parquet", pa.table({"id": [2], "V": ["b"]}))
+    for again in (index, str(tmp_path / "other")):
+        with pytest.raises(shadow.UsageError, match=r"b.parquet: column V differs from v, which other files have, in"):
+            build(None, str(lake), again, ["id"])
+    write(lake, "b.parquet", pa.table({"id": [2], "v": ["b"], "V": ["c"]}))  # two columns
+    build(None, str(lake), str(tmp_path / "both"), ["id"])
+    assert open_index(str(tmp_path / "both")).fetch(2) == [{"id": 2, "v": "b", "V": "c"}]
+
+
+def test_a_name_that_columns_share_means_the_first_also_as_a_key_and_when_included(tmp_path: Path) -> None:
+    arrays = [pa.array([1, 2]), pa.array([4, 5]), pa.array(["x", "y"])]
+    write(tmp_path / "lake", "a.parquet", pa.Table.from_arrays(arrays, names=["id", "id", "name"]))
+    for keys, include, key in ((["id"], [], 2), (["name"], ["id"], "y")):
+        index = str(tmp_path / f"by {keys}")
+        build(None, str(tmp_path / "lake"), index, keys, include=include)
+        assert open_index(index).fetch(key) == [{"id": 2, "name": "y"}]
+
+
+def test_a_decimal_of_more_digits_than_its_type_is_refused_with_file_and_column(tmp_path: Path) -> None:
+    """pandas once wrote such files. The bytes of the source are wrong, not those of the index."""
+    wide = pa.array([decimal.Decimal("12345.67")], pa.decimal128(38, 2))
+    too_wide = pa.Array.from_buffers(pa.decimal128(4, 2), 1, wide.buffers())
+    with pytest.raises(BTreeError, match=r"column price: a value has more digits than its type; expected decimal\(4,2"):
+        key_array(too_wide, "decimal(4,2)", "price")
+    write(tmp_path / "lake", "a.parquet", pa.table({"price": too_wide, "v": [1]}))
+    with pytest.raises(UnsupportedFormat, match=r"a.parquet: column price: cannot be indexed: a value has more digits"):
+        build(None, str(tmp_path / "lake"), str(tmp_path / "index"), ["price"])
 
 
 def test_an_index_lies_in_a_folder_outside_of_its_source(source: Path, tmp_path: Path) -> None:

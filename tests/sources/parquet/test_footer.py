@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.sources import DamagedSource, UnsupportedFormat, open_source
+from gnomon.sources.parquet import thrift
 from gnomon.sources.parquet.footer import LEGACY_SLACK, Footer, legacy_slack, parse_footer
 from gnomon.sources.parquet.thrift import ThriftError
 from tests.sources.parquet_files import flat_table, nested_table, written
@@ -135,3 +136,36 @@ def test_a_schema_element_that_pyarrow_reads_otherwise_is_refused_for_its_column
     assert source.fetch(reader, [(1, 0)], ["b"]).to_pylist() == [{"b": 4}]
     with pytest.raises(UnsupportedFormat, match="a different schema element"):
         source.fetch(reader, [(1, 0)], ["a"])
+
+
+ODD_TYPES = {
+    thrift.TRUE: b"",
+    thrift.I32: thrift.integer(7),
+    thrift.DOUBLE: bytes(8),
+    thrift.BINARY: thrift.binary(b"odd"),
+    thrift.LIST: thrift.array(thrift.BINARY, [thrift.binary(b"odd")]),
+    thrift.STRUCT: thrift.struct([(1, thrift.BINARY, thrift.binary(b"odd"))]),
+}
+
+
+@pytest.mark.parametrize("field", [1, 3, 5, 6, 7, 9, 99])
+@pytest.mark.parametrize("wire", ODD_TYPES)
+def test_a_field_of_an_unexpected_type_counts_as_absent(wire: int, field: int) -> None:
+    """Version, rows, key-values, writer, column orders, signature, and one that nobody knows."""
+    table = pa.table({"id": [1, 2, 3]})
+    data = written(table, store_schema=False)
+    odd = bytes([wire]) + thrift.integer(field) + ODD_TYPES[wire]
+    body = footer_bytes(data)[:-1] + odd + b"\0"
+    changed = data[: -8 - len(body) + len(odd)] + body + len(body).to_bytes(4, "little") + b"PAR1"
+    reader = BytesReader(changed)
+    source = open_source(reader, "parquet")
+    assert source.fetch(reader, [(row, 0) for row in range(3)], ["id"]).equals(table)
+
+
+@pytest.mark.parametrize("wire", [wire for wire in ODD_TYPES if wire != thrift.LIST])
+def test_a_footer_without_a_list_of_row_groups_is_damaged_not_empty(wire: int) -> None:
+    element = thrift.struct([(4, thrift.BINARY, thrift.binary(b"schema"))])
+    schema = (2, thrift.LIST, thrift.array(thrift.STRUCT, [element]))
+    for fields in ([schema], [schema, (4, wire, ODD_TYPES[wire])]):
+        with pytest.raises(ThriftError):
+            parse_footer(thrift.struct(fields))
