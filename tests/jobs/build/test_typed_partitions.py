@@ -33,7 +33,7 @@ from gnomon.shadow.tables import partition_values, stored_partition
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.values import python_values, to_json
 from gnomon.shadow.verify import verify
-from tests.indexer.dedup.lake_tables import configure
+from tests.jobs.dedup.lake_tables import configure
 
 NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"
 FIELD_ID = {"PARQUET:field_id": "1"}
