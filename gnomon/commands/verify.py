@@ -39,6 +39,8 @@ def as_text(report: Report) -> list[str]:
     lines = [f"fault: {fault}" for fault in report.faults]
     lines += [f"what to do about {counted(count, 'fault')}: {action}" for action, count in report.actions]
     lines += [f"not checked: {what}; run gnomon build" for what in report.unchecked]
+    if report.not_counted:
+        lines.append(f"not counted by the table's own reader: {report.not_counted}")
     if report.not_covered:
         lines.append(f"not covered yet: {counted(len(report.not_covered), 'file')} of the source; run gnomon build")
     if report.plain_table is not None and not report.plain_table.equals_snapshot:
@@ -50,6 +52,8 @@ def as_text(report: Report) -> list[str]:
         f"{report.entries:,} entries, compared {counted(report.rows_compared, 'row')} of "
         f"{counted(report.source_files, 'source file')}"
         + (f", read the page maps of {report.page_maps:,}" if report.page_maps else "")
+        + (f", looked up {counted(report.looked_up, 'key')}" if report.looked_up else "")
+        + (f", counted {report.counted:,} rows by the table's own reader" if report.counted is not None else "")
         + (f", read the records of {counted(report.appends, 'append')}" if report.appends else "")
     )
     return lines

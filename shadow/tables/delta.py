@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.query import QueryBuilder
 from pyroaring import BitMap64
 
 from gnomon.btree.key_types import Stored, is_key_type, key_type
@@ -82,6 +83,15 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         columns=ddl_of(in_files, name),
         deleted=partial(_deleted, table, root, name),
     )
+
+
+def count_rows(place: str, version: TableVersion) -> int:
+    """The live rows of a version, counted by deltalake's own query engine."""
+    name = f"delta:{place}"
+    with delta_errors(name):
+        table = open_table(storage_at(place).root, int(version.version))
+        counted = QueryBuilder().register("counted", table).execute("select count(*) from counted").read_all()
+    return int(pa.table(counted).column(0)[0].as_py())
 
 
 def open_table(root: str, version: int | None = None, to_commit: bool = False) -> DeltaTable:

@@ -101,6 +101,16 @@ def is_before(version: TableVersion, known: TableVersion) -> bool:
     return False
 
 
+def count_rows(place: str, version: TableVersion) -> int:
+    """The live rows of a snapshot, counted by pyiceberg, which reads neither equality deletes nor all formats."""
+    name = f"iceberg:{place}"
+    try:
+        table = StaticTable.from_metadata(version.metadata)
+        return table.scan(snapshot_id=int(version.version)).count() if version.version else 0
+    except Exception as error:
+        raise UsageError(f"pyiceberg cannot count its rows ({first_line(error)})", name) from error
+
+
 def read_history(place: str, known: TableVersion) -> TableHistory:
     """The snapshots that the newest metadata names: the table's own line by its log of snapshots, each other branch and
     tag by its ancestors, and snapshots that no line leads to, each alone. A snapshot has expired if another one names

@@ -67,6 +67,9 @@ class LakeSource:
         `content`."""
         return _format(self.name).read_history(place_of_name(self.name), known)
 
+    def count(self, known: TableVersion) -> int:
+        return _format(self.name).count_rows(place_of_name(self.name), known)
+
     @property
     def source_name(self) -> str:
         return self.name
@@ -164,6 +167,8 @@ class _Format(Protocol):
     def is_before(self, version: TableVersion, known: TableVersion) -> bool: ...
 
     def read_history(self, place: str, known: TableVersion) -> TableHistory: ...
+
+    def count_rows(self, place: str, version: TableVersion) -> int: ...
 
 
 def place_of_name(name: str) -> str:

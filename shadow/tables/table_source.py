@@ -93,6 +93,10 @@ class Versions(Protocol):
     def history(self, known: TableVersion) -> "TableHistory":
         """The versions that the table knows. `known` is the version on record."""
 
+    def count(self, known: TableVersion) -> int:
+        """The number of live rows at a version, as the table's own library counts them, which is not the code that
+        finds them for the index. UsageError where that library cannot."""
+
     def check_follows(self, known: TableVersion) -> None:
         """Raise SpecMismatch where an index that covers `known` cannot be brought to this version."""
 

@@ -6,6 +6,8 @@
 - `key_value_entries`  the index files of a key-value folder
 - `entry_order`        the order of the entries of one key
 - `pointers`           rows read back and compared
+- `look_ups`           sampled keys, looked up as a user does, and the count of rows by a table's own library
+- `samples`            the rows that are looked up
 - `append_checks`      the log of appends
 - `external_table`     the rows of an engine that reads the folder as a table
 - `report`             the faults that were found

@@ -16,18 +16,16 @@ from gnomon.btree.bloom import BloomFilterReader
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values
-from gnomon.shadow.errors import BTreeError, DamagedIndexFile, ShadowError, SourceError
+from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, uncovered
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import partition_values
 from gnomon.shadow.verify.entry_order import EqualKeys
-from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
+from gnomon.shadow.verify.samples import Samples
 from gnomon.sources import POINTER_COLUMNS, Pointer
 from gnomon.sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
-
-# Errors that show a fault of a file. ArrowMemoryError, also an ArrowException, says nothing about the file.
-FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
 
 HASHES = 1 << 64  # the number of row hashes
 
@@ -59,8 +57,11 @@ def row_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.Ar
 class FolderProof:
     """Checks index files one by one, with only one in memory; faults go to the report."""
 
-    def __init__(self, storage: Storage, spec: IndexSpec, segment: Segment, folder: str, report: Report) -> None:
+    def __init__(
+        self, storage: Storage, spec: IndexSpec, segment: Segment, folder: str, report: Report, samples: Samples
+    ) -> None:
         self._storage = storage
+        self._samples = samples
         self._spec = spec
         self._report = report
         files = covered_in(spec, segment, folder)
@@ -84,6 +85,20 @@ class FolderProof:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
                 yield own, self._row_hashes(own)
+
+    def live_keys(self) -> Iterator[tuple[IndexFileEntry, pa.RecordBatch]]:
+        """Read the index files again, and yield the keys of the live entries, with their index file."""
+        for entry in self._index_files:
+            for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
+                files, offsets = pc.index_in(batch.column(FILENAME), self._names), batch.column(OFFSET).to_numpy()
+                numbers = pc.fill_null(files, -1).to_numpy()
+                is_live = np.zeros(batch.num_rows, bool)
+                for number in np.unique(numbers[numbers >= 0]).tolist():
+                    own, mask = numbers == number, self._samples.masks.get(self.tallies[number].file.path)
+                    if self.tallies[number].is_live:
+                        is_live[own] = True if mask is None else ~mask.holds_each(offsets[own])
+                keys = [column.name for column in self._spec.entry_schema.keys]
+                yield entry, batch.filter(pa.array(is_live)).select(keys)
 
     def _prove(self, entry: IndexFileEntry, sample: int) -> None:
         faults = len(self._report.faults)
@@ -121,6 +136,7 @@ class FolderProof:
             weightless += int((batch.column(SIZE).to_numpy() < 1).sum())
             strangers += batch.column(FILENAME).filter(pa.array(files < 0)).unique().to_pylist()
             self._count(batch, files)
+            self._sample_kinds(batch, files)
             self._sample(batch, files, picks[(picks >= seen) & (picks < seen + batch.num_rows)] - seen)
             seen += batch.num_rows
         self._report_keys(entry, filter_, misplaced, denied)
@@ -201,6 +217,15 @@ class FolderProof:
                 tally = self.tallies[number]
                 tally.entries += count
                 tally.hashes = (tally.hashes + total) % HASHES
+
+    def _sample_kinds(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> None:
+        """Keep the rows that `Samples` wants of the live files."""
+        live = np.array([tally.is_live for tally in self.tallies], bool)
+        numbers = np.where((files >= 0) & live[files], files, -1)
+        of_tallies = [tally.file for tally in self.tallies]
+        for row, kind in self._samples.wanted(of_tallies, numbers, batch.column(OFFSET).to_numpy()).items():
+            pointer = Pointer(*(batch.column(name)[row].as_py() for name in POINTER_COLUMNS))
+            self._samples.rows[kind] = of_tallies[numbers[row]], pointer
 
     def _sample(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> None:
         rows = rows[files[rows] >= 0]

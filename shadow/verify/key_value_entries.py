@@ -10,13 +10,14 @@ from gnomon.shadow.metadata import IndexFileEntry, View, manifest_path
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.report import Fault, Report
+from gnomon.shadow.verify.samples import Samples
 
 
 def prove_values(storage: Storage, view: View, report: Report) -> None:
     """Check the index files of all segments, and that each segment has as many entries as were written."""
     for segment in view.segments:
         for folder in sorted(segment.index_files_in):
-            _ValuesProof(storage, view.spec, segment, folder, report).run(0)
+            _ValuesProof(storage, view.spec, segment, folder, report, Samples({}, {})).run(0)
         rows, entries = sum(file.rows for file in segment.live.values()), sum(f.entries for f in segment.index_files)
         if rows != entries:
             where = f"{storage.root}/{manifest_path(segment.id)}"

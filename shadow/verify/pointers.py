@@ -13,8 +13,8 @@ from gnomon.btree.keys import key_array
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import join
-from gnomon.shadow.verify.index_files import FAILURES, HASHES, FolderProof, Hashes, Tally, row_hashes
-from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.verify.index_files import HASHES, FolderProof, Hashes, Tally, row_hashes
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 POINTER_NUMBERS = 3  # pointer columns, the last of a scan of a source

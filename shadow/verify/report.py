@@ -4,9 +4,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
+from gnomon.shadow.errors import BTreeError, ShadowError, SourceError
 from gnomon.shadow.verify.external_table import PlainTable
+
+# Errors that show a fault of a file. ArrowMemoryError, also an ArrowException, says nothing about the file.
+FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,9 @@ class Report:
     """The report on one snapshot: the numbers of checked objects, and every fault. `page_maps` counts the source files
     whose page maps were read, `rows_compared` the rows read back from the source, by pointer or in a scan, and
     `appends` the records read. `not_covered` are files of the source that are not indexed yet, which is no fault;
-    `unchecked` says what the source no longer has the metadata to check."""
+    `unchecked` says what the source no longer has the metadata to check. `looked_up` counts the sampled keys that were
+    looked up, `counted` is the number of live rows by the reader of a lake table, and `not_counted` says why there is
+    none."""
 
     index: str
     snapshot: int | None = None
@@ -50,6 +58,9 @@ class Report:
     page_maps: int = 0
     rows_compared: int = 0
     appends: int = 0
+    looked_up: int = 0
+    counted: int | None = None
+    not_counted: str = ""
     faults: list[Fault] = field(default_factory=list)
     not_covered: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -81,6 +92,9 @@ class Report:
             "page_maps": self.page_maps,
             "rows_compared": self.rows_compared,
             "appends": self.appends,
+            "looked_up": self.looked_up,
+            "counted": self.counted,
+            "not_counted": self.not_counted,
             "faults": [fault.to_json() for fault in self.faults],
             "not_covered": self.not_covered,
             "unchecked": self.unchecked,

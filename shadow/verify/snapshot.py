@@ -5,12 +5,15 @@ A build checks a sample before its commit. `verify` checks all files of a snapsh
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pyroaring import BitMap64
+
 from gnomon.base.actions import Action
 from gnomon.btree import BTreeReader, DamagedIndexFile, bucket_of
 from gnomon.btree.hashing import xxhash64
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, SourceNotFound
 from gnomon.shadow.fetch import Fetcher, prove_page_maps
+from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import open_filter
 from gnomon.shadow.maintenance import check_mask, masks_at
 from gnomon.shadow.metadata import (
@@ -39,11 +42,13 @@ from gnomon.shadow.storage import Readable, Storage, join
 from gnomon.shadow.tables import TableVersion, Versions
 from gnomon.shadow.verify.append_checks import check_appends
 from gnomon.shadow.verify.external_table import plain_table
-from gnomon.shadow.verify.index_files import FAILURES, FolderProof
+from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.key_value_entries import prove_values
+from gnomon.shadow.verify.look_ups import LookUps, count_by_table
 from gnomon.shadow.verify.manifests import check_columns, check_manifests, check_snapshot
 from gnomon.shadow.verify.pointers import ReadBack
-from gnomon.shadow.verify.report import Fault, Report, fault_of
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
+from gnomon.shadow.verify.samples import Samples
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4
@@ -130,11 +135,22 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     for file in view.covered.values():
         compared = fetcher if sample is None and file.path not in stale else None
         _check_page_maps(storage, view.spec, file, compared, report)
+    versions = root.source.versions if root is not None else None
+    samples = Samples(masks_of(view.segments), {} if versions is None else _deleted_by_position(versions))
+    proofs: list[FolderProof] = []
     for segment in view.segments:
         for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
-            proof = FolderProof(storage, view.spec, segment, folder, report)
+            proof = FolderProof(storage, view.spec, segment, folder, report, samples)
+            proofs.append(proof)
             proof.run(ENTRIES_PER_FILE if sample is None else sample)
             read_back.run(proof, sample is None, stale)
+    if report.is_sound and root is not None:  # else an answer shows nothing new
+        look_ups = LookUps(Index(storage, view, True), fetcher, root.storage.root, report)
+        look_ups.run(samples, sample is None)
+        for proof in proofs if sample is None else ():
+            look_ups.look_all_up(proof)
+        if versions is not None and not report.unchecked:
+            count_by_table(versions, view, sample is None, report)
     check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)
     report.plain_table = plain_table(storage, view)
     return report
@@ -246,6 +262,13 @@ def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Repo
     for path in difference.vanished:
         report.add(Fault(join(root.storage.root, path), None, "gone since it was indexed", Action.BUILD_AGAIN))
     return {info.path for info in difference.changed}.union(difference.vanished)
+
+
+def _deleted_by_position(table: Versions) -> Mapping[str, BitMap64]:
+    try:
+        return table.content.deleted()
+    except FAILURES:  # `_check_version` reports it
+        return {}
 
 
 def _is_expired(table: Versions, covered: TableVersion | None) -> bool:

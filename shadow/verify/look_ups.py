@@ -1,0 +1,127 @@
+"""Look-ups of sampled keys, as a user makes them, and the count of live rows by the table's own reader.
+
+The other checks follow pointers from the entries to the rows. A look-up goes the other way: from the key, through
+partitions, filters and masks, to the columns of the row."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.base.actions import Action
+from gnomon.shadow.fetch import Fetcher, FetchReads
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup import MatchStats
+from gnomon.shadow.metadata import SourceFileEntry, View, masks_of
+from gnomon.shadow.storage import join
+from gnomon.shadow.tables import Versions
+from gnomon.shadow.values import python_values
+from gnomon.shadow.verify.index_files import FolderProof
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
+from gnomon.shadow.verify.samples import LIVE, Samples
+from gnomon.sources import Numbers, Pointer
+from gnomon.sources.pointers import OFFSET, SUB_OFFSET
+
+MOST_ROWS = 10_000  # of a looked-up key: a key with more is not followed to the row
+SCANNED_BYTES = 64 << 20  # of source files that are scanned to compare whole rows
+COUNTED_BYTES = 1 << 30  # of data files with deleted rows, which the table's own reader reads to count
+POINTER_NUMBERS = 3  # pointer columns, the last of a scan of a source
+
+
+class LookUps:
+    """Looks sampled keys up in an index at a view, and reports each answer that is not the one of its entry."""
+
+    def __init__(self, index: Index, fetcher: Fetcher, root: str, report: Report) -> None:
+        self._index, self._fetcher = index, fetcher
+        self._root, self._report = root, report
+        self._stats = MatchStats()
+        self._columns = [name for name in index.view.columns if name not in index.spec.partitions]
+
+    def run(self, samples: Samples, every: bool) -> None:
+        """Look each sample up, and compare whole rows with a scan: of files of SCANNED_BYTES together, or of `every`
+        file with a sample."""
+        left = SCANNED_BYTES
+        for (_, kind), (file, pointer) in samples.rows.items():
+            try:
+                self._look_up(kind, file, pointer)
+                self._report.looked_up += 1
+                if kind == LIVE and (every or file.size <= left):
+                    left -= file.size
+                    self._compare(file, pointer)
+            except FAILURES as error:
+                what = f"a look-up of its key fails: {fault_of(error, '').what}"
+                self._report.add(Fault(join(self._root, file.path), pointer.data_offset, what, Action.BUILD_FULL))
+
+    def look_all_up(self, proof: FolderProof) -> None:
+        """Look the keys of all live entries of a segment in a folder up."""
+        for entry, keys in proof.live_keys():
+            found = self._index.holds(keys, {}, self._stats)
+            self._report.looked_up += keys.num_rows
+            if missing := keys.num_rows - found.true_count:
+                what = f"look-ups do not find {missing} of its keys"
+                self._report.add(Fault(f"{self._index.location}/{entry.path}", 0, what, Action.BUILD_FULL))
+
+    def _look_up(self, kind: str, file: SourceFileEntry, pointer: Pointer) -> None:
+        spec = self._index.spec
+        names = list(dict.fromkeys([*(column.name for column in spec.keys), *spec.partitions]))
+        row = self._fetcher.table(file, _place(pointer), {}, names, FetchReads())
+        values = {name: python_values(row.column(name))[0] for name in names}
+        key = {column.name: values[column.name] for column in spec.keys}
+        where = {name: values[name] for name in spec.partitions}
+        for within in (None, where) if where else (None,):
+            answer = self._index.answer_many([key], where=within, limit=1)[0]
+            if answer.count > MOST_ROWS:
+                return
+            is_found = pointer in self._index.lookup(key, where=within)
+            if is_found != (kind == LIVE):
+                what = "does not find the row" if kind == LIVE else f"finds the row, which is {kind}"
+                fault = Fault(join(self._root, file.path), pointer.data_offset, f"a look-up of its key {what}")
+                self._report.add(fault)
+
+    def _compare(self, file: SourceFileEntry, pointer: Pointer) -> None:
+        """Compare a row as a fetch reads it with the same row in a scan of its file."""
+        fetched = self._fetcher.table(file, _place(pointer), {}, self._columns, FetchReads())
+        for batch in self._fetcher.scan(file, self._columns):
+            is_same = pc.equal(batch.column(OFFSET), pointer.data_offset)
+            same = pc.and_(is_same, pc.equal(batch.column(SUB_OFFSET), pointer.data_sub_offset))
+            rows = batch.filter(same)
+            if rows.num_rows:
+                there = batch.schema.names[:-POINTER_NUMBERS]
+                wrong = [name for name in there if not _alike(rows.column(name), fetched.column(name))]
+                if wrong:
+                    what = f"a fetch of the row has another value of {', '.join(wrong)} than a scan of the file"
+                    self._report.add(Fault(join(self._root, file.path), pointer.data_offset, what))
+                return
+
+
+def _place(pointer: Pointer) -> Numbers:
+    return np.array([[pointer.data_offset, pointer.data_sub_offset]], np.int64)
+
+
+def _alike(one: pa.Array, other: pa.ChunkedArray) -> bool:
+    """Whether two values are the same; NaNs are, and -0.0 is not 0.0."""
+    return repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def count_by_table(table: Versions, view: View, every: bool, report: Report) -> None:
+    """Compare the number of live rows with the count of the table's own library, at the version of the snapshot. The
+    count is left out where it would read more than COUNTED_BYTES, unless `every` row is compared, and where the library
+    cannot read the table."""
+    covered, known = view.covered, view.snapshot.table
+    if known is None:
+        return
+    masked = sum(covered[path].size for path in masks_of(view.segments) if path in covered)
+    if masked > COUNTED_BYTES and not every:
+        report.not_counted = f"it would read {masked:,} bytes of files with deleted rows; --all does"
+        return
+    try:
+        counted = table.count(known)
+    except FAILURES as error:
+        report.not_counted = fault_of(error, "").what
+        return
+    report.counted = counted
+    if counted != view.snapshot.rows:
+        what = (
+            f"the table's own reader counts {counted:,} rows in version {known.version}, and the snapshot has "
+            f"{view.snapshot.rows:,}"
+        )
+        report.add(Fault(view.spec.source, None, what, Action.BUILD_FULL))

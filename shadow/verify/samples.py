@@ -1,0 +1,50 @@
+"""The rows of an index that are looked up when it is verified."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from gnomon.shadow.metadata import Masks, SourceFileEntry
+from gnomon.sources import Pointer
+
+MOST_LOOK_UPS = 1000  # partitions, each with up to three kinds of rows
+MOST_TRIED = 10_000  # deleted rows of a file in a batch, to find one of each kind
+LIVE, BY_POSITION, BY_VALUE = "live", "deleted by position", "deleted by values"
+
+
+@dataclass
+class Samples:
+    """One row of each partition that is live, one that is deleted by its position and one that is deleted by values, of
+    those that occur. `by_position` has the rows that the table deletes by position, of each file."""
+
+    masks: Masks
+    by_position: Mapping[str, BitMap64]
+    rows: dict[tuple[str, str], tuple[SourceFileEntry, Pointer]] = field(default_factory=dict)
+
+    def wanted(
+        self, files: Sequence[SourceFileEntry], numbers: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> dict[int, tuple[str, str]]:
+        """The rows of a batch of entries that are the first of their partition and kind, each with both. `numbers` has
+        the number of each entry's file, -1 for none."""
+        found: dict[tuple[str, str], int] = {}
+        there, firsts = np.unique(numbers, return_index=True)
+        for number, first in zip(there.tolist(), firsts.tolist(), strict=True):
+            if number < 0 or len(self.rows) + len(found) >= MOST_LOOK_UPS:
+                continue
+            file = files[number]
+            mask = self.masks.get(file.path)
+            if mask is None:
+                found.setdefault((file.partition, LIVE), first)
+                continue
+            own = np.flatnonzero(numbers == number)
+            is_deleted = mask.holds_each(offsets[own])
+            of_table = self.by_position.get(file.path, BitMap64())
+            for row in own[~is_deleted][:1].tolist():
+                found.setdefault((file.partition, LIVE), row)
+            for row in own[is_deleted][:MOST_TRIED].tolist():
+                kind = BY_POSITION if int(offsets[row]) in of_table else BY_VALUE
+                found.setdefault((file.partition, kind), row)
+        return {row: kind for kind, row in found.items() if kind not in self.rows}

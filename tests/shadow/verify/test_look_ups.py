@@ -1,0 +1,138 @@
+"""shadow/verify/look_ups.py: keys are looked up as a user does, and rows are counted by the table's own library."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnomon.btree.errors import KeyTypeError
+from gnomon.jobs.build import build
+from gnomon.shadow.fetch.partition_columns import PartitionColumns
+from gnomon.shadow.index import Index
+from gnomon.shadow.lookup.batch import Matcher
+from gnomon.shadow.metadata import View
+from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.tables import delta
+from gnomon.shadow.verify import snapshot as snapshot_module
+from gnomon.shadow.verify import verify
+from gnomon.shadow.verify.samples import BY_POSITION, BY_VALUE
+from gnomon.sources.parquet.reader import ParquetFile
+from tests.golden.tables import TABLES
+from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    return DeltaLake(tmp_path, ["day"]) if request.param == "delta" else IcebergLake(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """An index of a folder with three partitions, each of two files."""
+    for number in range(6):
+        place = tmp_path / f"source/p={number % 3}/{number}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        rows = {"id": range(10 * number, 10 * number + 10), "items": [[i, i + 1] for i in range(10)]}
+        pq.write_table(pa.table(rows), place)
+    build(None, tmp_path / "source", tmp_path / "index", ["id"], buckets=2)
+    return str(tmp_path / "index")
+
+
+@pytest.mark.parametrize("sample", [4, None])
+def test_a_key_of_each_partition_is_looked_up_and_with_all_every_key(folder: str, sample: int | None) -> None:
+    report = verify(storage_at(folder), sample)
+    assert report.is_sound
+    assert report.looked_up == (3 if sample else 63)
+    assert (report.counted, report.not_counted) == (None, "")
+
+
+@pytest.mark.parametrize("sample", [4, None])
+def test_rows_are_counted_by_the_library_of_the_table(lake: Lake, tmp_path: Path, sample: int | None) -> None:
+    build(None, lake.name, tmp_path / "index", ["id"])
+    report = verify(storage_at(str(tmp_path / "index")), sample)
+    assert (report.is_sound, report.counted, report.not_counted) == (True, len(lake.rows()), "")
+
+
+def broken_partitions(_self: object, _partition: str) -> Any:
+    raise KeyTypeError("p", "an int", "x")
+
+
+def cut(real: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+    """A fetch that answers the beginning of each list."""
+
+    def fetch(self: object, reader: object, pointers: Any, columns: list[str]) -> pa.Table:
+        table = real(self, reader, pointers, columns)
+        if "items" in columns:
+            at = columns.index("items")
+            short = pa.array([items[:1] for items in table.column(at).to_pylist()], table.column(at).type)
+            table = table.set_column(at, "items", short)
+        return table
+
+    return fetch
+
+
+def test_an_index_that_answers_nothing_is_not_sound(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionColumns, "values", broken_partitions)
+    report = verify(storage_at(folder))
+    assert [fault.what for fault in report.faults] == [
+        "a look-up of its key fails: key column p: expected an int, found 'x'"
+    ] * 3
+
+
+def test_an_index_that_answers_less_of_a_row_than_a_scan_is_not_sound(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ParquetFile, "fetch", cut(ParquetFile.fetch))
+    report = verify(storage_at(folder))
+    assert {fault.what for fault in report.faults} == {
+        "a fetch of the row has another value of items than a scan of the file"
+    }
+
+
+def test_an_index_that_does_not_find_its_keys_is_not_sound(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Matcher, "holds", lambda self, keys, within: [False] * len(keys[0]))
+    faults = verify(storage_at(folder), None).faults
+    assert sum(int(fault.what.split()[4]) for fault in faults) == 60
+    assert all(fault.what.startswith("look-ups do not find") for fault in faults)
+
+
+def golden(name: str, tmp_path: Path) -> Storage:
+    """The index of the last version of a table that Spark wrote."""
+    version = next(table for table in TABLES if table.name == name).versions[-1]
+    source = f"iceberg:{version.metadata}" if version.metadata else f"delta:{version.table.path}"
+    build(None, source, tmp_path / "index", version.key, buckets=2)
+    return storage_at(str(tmp_path / "index"))
+
+
+def test_a_table_that_counts_other_rows_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build and the check of masks read the deletes by the same code, which may be wrong."""
+    monkeypatch.setattr(delta, "_deleted", lambda *_: {})
+    report = verify(golden("delta_vectors", tmp_path))
+    assert report.counted == 92
+    assert [fault.what for fault in report.faults] == [
+        "the table's own reader counts 92 rows in version 12, and the snapshot has 100"
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("delta_vectors", BY_POSITION), ("iceberg_equality_formats", BY_VALUE)])
+def test_a_deleted_row_that_a_look_up_finds_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    index = golden(name, tmp_path)
+    assert verify(index).is_sound
+
+    def unmasked(storage: Storage, view: View, pinned: bool) -> Index:
+        return Index(storage, replace(view, segments=tuple(replace(one, masks={}) for one in view.segments)), pinned)
+
+    monkeypatch.setattr(snapshot_module, "Index", unmasked)
+    assert f"a look-up of its key finds the row, which is {kind}" in [fault.what for fault in verify(index).faults]
+
+
+def test_a_table_that_its_library_cannot_count_is_sound_and_says_so(tmp_path: Path) -> None:
+    report = verify(golden("iceberg_equality_formats", tmp_path))
+    assert (report.is_sound, report.counted) == (True, None)
+    assert "pyiceberg cannot count its rows" in report.not_counted
