@@ -2,7 +2,8 @@
 
 Each lake lives through builds, appends, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
 files. Each step is followed by look-ups of present and absent keys, also in older snapshots. A right answer has the
-rows of the oracle at that snapshot; if one of their files changed since, it must be refused.
+rows of the oracle at that snapshot; if one of their files changed since, it must be refused. Then an index follows a
+Delta or Iceberg table with a partition column of a random type.
 """
 
 import argparse
@@ -15,11 +16,13 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
@@ -33,9 +36,11 @@ from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.indexer.build.test_random_lake import WRITTEN, follow, random_table
 from tests.soak.lake import LIST, Lake, Row, read_file, same
 
 STEPS = 14
+TABLE_STEPS = 6
 KEYS_ASKED = 30
 SETTINGS = {
     "spark.driver.memory": "1g",
@@ -293,6 +298,16 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
+def follow_a_table(place: Path, seed: int, tally: Counter[str]) -> None:
+    """Let an index follow a Delta or Iceberg table with a partition column of a random type."""
+    chance = random.Random(seed)
+    form, kind = chance.choice(WRITTEN)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        done = follow(random_table(form, kind, place, patch), str(place / "index of a table"), chance, TABLE_STEPS)
+    tally.update({"tables": 1, "keys of tables": done["keys compared"], f"{form} by {kind}": 1})
+
+
 def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> str | None:
     """Try one lake. Returns the error with the steps that led to it; None without an error. The folder of a lake with
     an error stays."""
@@ -302,6 +317,8 @@ def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> s
     tally["lakes"] += 1
     try:
         world.run()
+        world.steps.append("follow_a_table")
+        follow_a_table(place, seed, tally)
     except SourceNotFound:  # text without rows has no bytes, and a source of no bytes is none
         if any((world.lake.root / path).stat().st_size for path in world.lake.files):
             raise
