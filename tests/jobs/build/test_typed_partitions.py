@@ -1,14 +1,17 @@
 """A partition value is the one that the table's metadata has, whatever its type, in every answer about the index."""
 
 import datetime as dt
+import io
 import json
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +31,7 @@ from gnomon.jobs.dedup import append_new
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import IndexBehind, SpecMismatch
+from gnomon.shadow.metadata import read_snapshot
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import partition_values, stored_partition
 from gnomon.shadow.tables.partitions import typed_folders
@@ -362,3 +366,70 @@ def add(
                     spec_id=table.spec().spec_id,
                 )
             )
+
+
+def test_an_index_follows_an_iceberg_table_to_another_place_and_says_what_it_cannot_prove(
+    tmp_path: Path, catalog: SqlCatalog
+) -> None:
+    """Adoption keeps the covered version until a build has indexed the later one."""
+    table = catalog.create_table("ns.t", ROWS.schema)
+    table.append(ROWS.slice(0, 1))
+    table.append(ROWS.slice(1))
+    index, first = tmp_path / "index", table.metadata_location
+    build(None, f"iceberg:{first}", index, ["id"])
+    table.append(LATER)
+    table.delete("id = 0")
+    old, new = Path(table.location().removeprefix("file://")), tmp_path / "moved"
+    move_table(old, new)
+    newest = f"iceberg:{new}/metadata/{Path(table.metadata_location).name}"
+    with pytest.raises(SpecMismatch, match="--adopt"):
+        build(None, newest, index, ["id"])
+    done = build(None, newest, index, ["id"], adopt=True)
+    opened = open_index(index)
+    assert (done.rows, opened.spec.source, opened.view.snapshot.rows) == (3, str(new), 3)
+    assert opened.fetch_many([0, 1, 2, 3]) == [[], [ROWS.to_pylist()[1]], *([row] for row in LATER.to_pylist())]
+    assert verify(storage_at(str(index)), None).is_sound
+    history = [read_snapshot(storage_at(str(index)), number) for number in (1, 2, 3)]
+    versions = [one.table.version for one in history if one.table is not None]
+    assert [one.operation for one in history] == ["build", "adopt", "build"]
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_verify_of_an_expired_iceberg_version_says_what_it_cannot_check(tmp_path: Path, catalog: SqlCatalog) -> None:
+    table, index = catalog.create_table("ns.t", ROWS.schema), tmp_path / "index"
+    table.append(ROWS)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    folder = Path(table.location().removeprefix("file://"))
+    shutil.copy(table.metadata_location.removeprefix("file://"), folder / "metadata/v1.metadata.json")
+    build(None, f"iceberg:{folder}", index, ["id"])
+    assert not verify(storage_at(str(index)), None).unchecked
+    table.append(LATER)
+    table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    shutil.copy(table.metadata_location.removeprefix("file://"), folder / "metadata/v2.metadata.json")
+    (folder / "metadata/v1.metadata.json").unlink()
+    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    report = verify(storage_at(str(index)), None)
+    assert (report.faults, len(report.unchecked), report.rows_compared > 0) == ([], 1, True)
+
+
+def move_table(old: Path, new: Path) -> None:
+    """Copy an Iceberg table, and write its metadata with the new location."""
+    shutil.copytree(old, new)
+    for file in (new / "metadata").glob("*.json"):
+        file.write_text(file.read_text().replace(f"file://{old}", f"file:{new}"))
+    for file in (new / "metadata").glob("*.avro"):
+        data = io.BytesIO(file.read_bytes())
+        reader = fastavro.reader(data)
+        records = elsewhere(list(reader), f"file://{old}", f"file:{new}")
+        with file.open("wb") as out:
+            fastavro.writer(out, reader.writer_schema, records)
+
+
+def elsewhere(value: Any, old: str, new: str) -> Any:
+    """A value with another text in place of an old one."""
+    if isinstance(value, list):
+        return [elsewhere(one, old, new) for one in value]
+    if isinstance(value, dict):
+        return {name: elsewhere(one, old, new) for name, one in value.items()}
+    return value.replace(old, new) if isinstance(value, str) else value

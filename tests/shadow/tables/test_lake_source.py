@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import fastavro
@@ -35,6 +34,7 @@ from gnomon.shadow.tables import iceberg_deletes, lake_source
 from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, avro_records
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 from gnomon.shadow.verify import verify
+from tests.jobs.build.test_typed_partitions import move_table
 
 ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
 
@@ -375,31 +375,13 @@ def test_an_iceberg_table_is_read_in_its_own_folder_whatever_its_name_is(
 ) -> None:
     """The metadata has locations without escapes."""
     old, new = iced.location().removeprefix("file://"), f"{tmp_path}/{name}"
-    shutil.copytree(old, new)
-    for file in Path(new, "metadata").glob("*.json"):
-        file.write_text(file.read_text().replace(f"file://{old}", f"file:{new}"))
-    for file in Path(new, "metadata").glob("*.avro"):
-        data = io.BytesIO(file.read_bytes())
-        reader = fastavro.reader(data)
-        records = json_of(list(reader), f"file://{old}", f"file:{new}")
-        out = io.BytesIO()
-        fastavro.writer(out, reader.writer_schema, records)
-        file.write_bytes(out.getvalue())
+    move_table(Path(old), Path(new))
     newest = Path(iced.metadata_location).name
     build(None, f"iceberg:{new}/metadata/{newest}", tmp_path / "index", ["id"])
     assert sorted(row["id"] for rows in open_index(tmp_path / "index").fetch_many(range(10)) for row in rows) == [
         *range(3, 10)
     ]
     assert open_index(tmp_path / "index").spec.source == new
-
-
-def json_of(value: Any, old: str, new: str) -> Any:
-    """A value with another text in place of an old one."""
-    if isinstance(value, list):
-        return [json_of(one, old, new) for one in value]
-    if isinstance(value, dict):
-        return {name: json_of(one, old, new) for name, one in value.items()}
-    return value.replace(old, new) if isinstance(value, str) else value
 
 
 def test_a_void_column_of_a_delta_table_is_left_out(tmp_path: Path) -> None:
