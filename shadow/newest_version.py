@@ -27,7 +27,7 @@ from gnomon.shadow.metadata import (
     rows_by_partition,
 )
 from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
-from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion
+from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion, check_constants
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
 
@@ -159,7 +159,7 @@ class NewestVersion:
         difference = diff(root.list(), base.segments, table)
         self._check(base, content, len(difference.to_index), "files", self._limits.files)
         fetcher = Fetcher(root.storage, spec, FETCHER_BYTES)
-        added = [_entry(root, spec, info) for info in difference.to_index]
+        added = [_entry(root, spec, info, content) for info in difference.to_index]
         self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
         segment_id = f"{NEWEST}{secrets.token_hex(8)}"
         names = [column.name for column in (*spec.stored_keys, *spec.include)]
@@ -198,10 +198,11 @@ def read_through(view: View) -> Segment | None:
     return next((segment for segment in view.segments if segment.id.startswith(NEWEST)), None)
 
 
-def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo) -> SourceFileEntry:
+def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo, content: LakeContent) -> SourceFileEntry:
     """The entry of a file. The rows of an Avro file are an estimate: only a scan counts them."""
     with root.storage.open(info.path, known=info) as reader:
         source = open_source(reader, spec.format, spec.read_options)
+    check_constants(content, info.path, source.schema.names)
     partition = root.partition_of(info.path, bool(spec.partitions))
     rows = source.rows if source.rows is not None else info.size // source.row_bytes
     return SourceFileEntry(info.path, partition, rows, info.size, info.mtime_ns, source.digest, info.etag)

@@ -29,6 +29,7 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, probe
+from gnomon.shadow.tables import check_constants
 from gnomon.shadow.verify import verify_sample
 
 JOB = "build"  # in the name of its span
@@ -252,6 +253,9 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
     if root.source.columns is None:
         stay = view is not None and len(described) < len(planned.files)
         check_case(view.snapshot.columns if view is not None and stay else (), described)
+    if root.source.versions is not None:
+        for one in described:
+            check_constants(root.source.versions.content, one.entry.path, one.schema.names)
     probe(storage)
 
     segment = new_segment_id()

@@ -58,6 +58,7 @@ from gnomon.shadow.tables.table_source import (
     TableSource,
     TableVersion,
     Versions,
+    check_constants,
 )
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "asked_values",
     "base_of",
     "check_commit",
+    "check_constants",
     "check_plain_files",
     "check_where",
     "commit_to_table",

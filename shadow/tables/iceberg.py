@@ -244,8 +244,17 @@ def _files(
     found: Manifests, paths: Paths, table: Table, types: Mapping[str, str], schema: Schema, name: str
 ) -> dict[str, LakeFile]:
     ids = {schema.find_field(column).field_id: column for column in types}
+    top = {one.field_id for one in schema.fields}
     numbers = {
         number: [(ids[f.source_id], f.field_id) for f in spec.fields if _is_identity(f) and f.source_id in ids]
+        for number, spec in table.specs().items()
+    }
+    others = {
+        number: [
+            (schema.find_column_name(f.source_id), f.field_id)
+            for f in spec.fields
+            if _is_identity(f) and f.source_id not in ids and f.source_id in top
+        ]
         for number, spec in table.specs().items()
     }
     folders: dict[tuple[object, ...], str] = {}
@@ -255,7 +264,8 @@ def _files(
         key = comparable(values.get(column) for column in types)
         if key not in folders:
             folders[key] = typed_folders({column: values.get(column) for column in types}, types)
-        files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower())
+        constants = tuple(str(name) for name, n in others[found.specs[location]] if file.partition.get(n) is not None)
+        files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower(), constants)
     return files
 
 

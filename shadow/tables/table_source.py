@@ -1,23 +1,26 @@
 """The interface of a source: a folder, one file, a table of Spark's catalog, or a lake table. Code that uses this
 interface does not depend on a table format."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage import FileInfo, Readable
 
 
 class LakeFile(NamedTuple):
     """A live data file: its bytes, its partition as folder names ("" where the table has no partition columns), and its
-    format, a name in `gnomon.sources.FORMATS`."""
+    format, a name in `gnomon.sources.FORMATS`. `constants` are other columns whose value for the whole file the table's
+    metadata has: a file that lacks one must not answer null."""
 
     size: int
     partition: str
     format: str = "parquet"
+    constants: tuple[str, ...] = ()
 
 
 class TableVersion(NamedTuple):
@@ -70,6 +73,19 @@ class LakeContent:
     deleted: Callable[[], Mapping[str, BitMap64]]
     equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
     locations: Callable[[], Mapping[str, str]] = dict
+
+
+def check_constants(content: LakeContent, path: str, names: Collection[str]) -> None:
+    """Raise UsageError where a file, whose columns are `names`, lacks a column whose value only the table's metadata
+    has."""
+    lost = [name for name in content.files[path].constants if name not in names]
+    if lost:
+        raise UsageError(
+            "the file lacks a column by which the table was partitioned when it was written; rewrite the file "
+            "(rewrite_data_files), since its value is only in the table's metadata",
+            path,
+            column=lost[0],
+        )
 
 
 class Recorded(NamedTuple):

@@ -30,7 +30,7 @@ from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
-from gnomon.shadow.errors import IndexBehind, SpecMismatch
+from gnomon.shadow.errors import IndexBehind, SpecMismatch, UsageError
 from gnomon.shadow.metadata import read_snapshot
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import partition_values, stored_partition
@@ -433,3 +433,20 @@ def elsewhere(value: Any, old: str, new: str) -> Any:
     if isinstance(value, dict):
         return {name: elsewhere(one, old, new) for name, one in value.items()}
     return value.replace(old, new) if isinstance(value, str) else value
+
+
+def test_a_file_without_a_former_partition_column_is_refused(tmp_path: Path, catalog: SqlCatalog) -> None:
+    """Its value is only in the metadata of the table, as in files that came from Hive."""
+    columns = iceberg.NestedField(1, "id", iceberg.LongType()), iceberg.NestedField(2, "p", iceberg.StringType())
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table, index = catalog.create_table("ns.t", Schema(*columns), partition_spec=spec), tmp_path / "index"
+    append_files(table, [("a",), (None,)])
+    build(None, f"iceberg:{catalog.load_table('ns.t').metadata_location}", index, ["id"])
+    assert open_index(index).fetch_many([0, 1]) == [[{"id": 0, "p": "a"}], [{"id": 1, "p": None}]]
+    changed_spec(catalog, ("remove_field", "p")).append(pa.table({"id": [2], "p": ["c"]}))
+    newest = f"iceberg:{catalog.load_table('ns.t').metadata_location}"
+    for full in (False, True):
+        with pytest.raises(UsageError, match="--full" if not full else "0.parquet: .*lacks a column by which"):
+            build(None, newest, index, ["id"], full=full)
+    with pytest.raises(UsageError, match="lacks a column by which"):
+        build(None, newest, tmp_path / "other", ["id"])
