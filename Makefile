@@ -18,10 +18,10 @@ with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 # The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
 quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or soak)"
 
-.PHONY: help system setup demo quick test check bench serve clean
+.PHONY: help system setup demo quick test check nightly bench serve clean
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 system:
 	@deploy/setup.sh
@@ -52,6 +52,10 @@ check: setup ## Run what a change must pass: ruff, mypy, all tests (warnings are
 	@$(venv)/ruff format --check .
 	@$(venv)/mypy
 	@$(with_java) $(pytest)
+
+nightly: setup ## Run the fuzz of the compiled loops under sanitizers, then the tests that run for minutes
+	@deploy/fuzz-kernel.sh 600
+	@$(with_java) GNOMON_TEST_PROFILE=nightly $(venv)/python -m pytest -m soak --ignore tests/machines
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 	@$(with_java) $(venv)/python -m bench.fetch

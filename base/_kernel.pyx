@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-VERSION = 4  # as `kernel_python.VERSION`
+VERSION = 5  # as `kernel_python.VERSION`
 
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 
@@ -13,6 +13,9 @@ cdef enum:
     FRAGMENT = 65536  # content bytes that a snappy encoder compresses on their own
     SLACK = 16  # bytes that a fast copy may write past its end
     DAMAGED = -1
+    MOST_GROWTH = 32  # content bytes that one byte of snappy gives at most: a copy of 64 takes at least 2
+    MOST_BITS = 32  # of a number of a hybrid
+    MOST_BYTES = 2147483647  # positions are int32
 
 
 cdef inline Py_ssize_t _unpack(const uint8_t* data, Py_ssize_t at, Py_ssize_t end, uint8_t* out, Py_ssize_t size,
@@ -104,8 +107,15 @@ cdef inline Py_ssize_t _unpack(const uint8_t* data, Py_ssize_t at, Py_ssize_t en
     return at if done == size else DAMAGED
 
 
+cdef inline bint _can_give(Py_ssize_t length, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size) noexcept nogil:
+    """Whether `data[at:end]` lies in the data, and may give `size` bytes."""
+    return 0 <= at <= end <= length <= MOST_BYTES and 0 <= size <= (end - at) * MOST_GROWTH
+
+
 def unpack_snappy(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t size):
     """See `kernel_python.unpack_snappy`."""
+    if not _can_give(data.shape[0], at, data.shape[0], size):
+        return None, None
     cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(content)
     cdef Py_ssize_t count = (size + FRAGMENT - 1) / FRAGMENT, end
@@ -124,18 +134,20 @@ def unpack_snappy(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t size):
 
 def unpack_fragments(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size):
     """See `kernel_python.unpack_fragments`."""
+    if not _can_give(data.shape[0], at, end, size):
+        return None
+    if at == end:
+        return b""
     cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
     cdef Py_ssize_t found
-    if at < 0 or end > data.shape[0]:
-        return None
-    if at >= end:
-        return None if size else b""
     found = _unpack(&data[0], at, end, <uint8_t*> PyBytes_AS_STRING(content), size, NULL, NULL)
     return None if found < 0 else content
 
 
 def byte_array_marks(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t count):
     """See `kernel_python.byte_array_marks`."""
+    if not 0 <= at <= data.shape[0] <= MOST_BYTES or not 0 <= count <= data.shape[0]:
+        return None
     cdef Py_ssize_t size = data.shape[0], pieces = (size + FRAGMENT - 1) / FRAGMENT, piece = 0, value = 0, length
     cdef bytes marks = PyBytes_FromStringAndSize(NULL, 8 * (pieces + 1))
     cdef int32_t* mark = <int32_t*> PyBytes_AS_STRING(marks)
@@ -166,7 +178,7 @@ def byte_array_marks(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t count):
 def byte_array_span(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t wanted, Py_ssize_t count, Py_ssize_t end):
     """See `kernel_python.byte_array_span`."""
     cdef Py_ssize_t size = data.shape[0], begin, first = -1, stop = -1, number
-    if at < 0:
+    if not 0 <= at <= size:
         return None
     for number in range(count):
         begin = at
@@ -250,8 +262,20 @@ cdef inline Py_ssize_t _ones(const uint8_t* data, Py_ssize_t count) noexcept nog
     return ones
 
 
-def hybrid_values(const uint8_t[::1] data, int width, positions, Py_ssize_t runs):
+cdef _check(int64_t width, positions):
+    """ValueError unless numbers of this width at these positions can be asked for."""
+    if not 0 <= width <= MOST_BITS:
+        raise ValueError(f"numbers of {width} bits, at most {MOST_BITS} are possible")
+    cdef int64_t before = 0, position
+    for position in positions:
+        if position < before:
+            raise ValueError(f"number {position} after number {before}")
+        before = position
+
+
+def hybrid_values(const uint8_t[::1] data, int64_t width, positions, Py_ssize_t runs):
     """See `kernel_python.hybrid_values`."""
+    _check(width, positions)
     cdef Run run = Run(0, 0, 0, 0, 0)
     cdef Py_ssize_t size = data.shape[0], count = len(positions), done = 0, wanted = positions[0], bit, begin, end, i
     cdef const uint8_t* source = &data[0] if size else NULL
@@ -263,12 +287,12 @@ def hybrid_values(const uint8_t[::1] data, int width, positions, Py_ssize_t runs
     while True:
         state = RUN if runs > 0 else NO_RUN
         if state == RUN:
-            state = _next_run(source, size, width, &run)
+            state = _next_run(source, size, <int> width, &run)
         elif run.next < size:
             return None
         runs -= 1
         if state != RUN:
-            _refuse(state, width, wanted)
+            _refuse(state, <int> width, wanted)
         while wanted < run.stop:
             if run.value < 0:
                 bit = (wanted - run.first) * width
@@ -290,6 +314,7 @@ def hybrid_values(const uint8_t[::1] data, int width, positions, Py_ssize_t runs
 
 def hybrid_flags(const uint8_t[::1] data, positions, Py_ssize_t runs):
     """See `kernel_python.hybrid_flags`."""
+    _check(1, positions)
     cdef Run run = Run(0, 0, 0, 0, 0)
     cdef Py_ssize_t size = data.shape[0], count = len(positions), done = 0, wanted = positions[0], within, ones = 0
     cdef const uint8_t* source = &data[0] if size else NULL
@@ -331,8 +356,10 @@ cdef _refuse(int state, int width, Py_ssize_t wanted):
     raise ValueError(f"the runs end before number {wanted}")
 
 
-def hybrid_marks(const uint8_t[::1] data, Py_ssize_t at, int width, Py_ssize_t count, Py_ssize_t step):
+def hybrid_marks(const uint8_t[::1] data, Py_ssize_t at, int64_t width, Py_ssize_t count, Py_ssize_t step):
     """See `kernel_python.hybrid_marks`."""
+    if not 0 <= at <= data.shape[0] <= MOST_BYTES or not 0 < width <= MOST_BITS or step <= 0:
+        return None
     cdef Run run = Run(0, 0, 0, 0, at)
     cdef Py_ssize_t size = data.shape[0], pieces = (size + step - 1) / step, piece = 0, group
     cdef bytes marks = PyBytes_FromStringAndSize(NULL, 12 * (pieces + 1))
@@ -345,7 +372,7 @@ def hybrid_marks(const uint8_t[::1] data, Py_ssize_t at, int width, Py_ssize_t c
             piece += 1
         if run.stop >= count:
             return marks if run.next == size else None
-        if _next_run(source, size, width, &run) != RUN or run.next > size or run.stop > LONGEST_RUN:
+        if _next_run(source, size, <int> width, &run) != RUN or run.next > size or run.stop > LONGEST_RUN:
             return None
         while run.value < 0 and piece <= pieces:
             group = (max(piece * step - run.at, 0) + width - 1) / width

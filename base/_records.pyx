@@ -88,6 +88,11 @@ def locate(bytes records not None, Py_ssize_t count, Py_ssize_t at, bint is_all,
     cdef Py_ssize_t end = PyBytes_GET_SIZE(records), begin = 0, i, place, size = PyBytes_GET_SIZE(plan), width
     cdef uint64_t number = 0
     cdef int state, kind, out, none
+    if at < 0 or size % FIELD:
+        raise ValueError(f"records from {at} on, by a plan of {size} bytes")
+    for place in range(0, size, FIELD):
+        if field[place + 2] != NONE and field[place + 2] >= columns:
+            raise ValueError(f"column {field[place + 2]} of {columns}")
     cdef list starts = [at], found = [[] for _ in range(columns)], links = [], column
     for i in range(count):
         for place in range(0, size, FIELD):
@@ -305,7 +310,8 @@ cdef class RecordKeys:
         part.length = <Py_ssize_t> self._lengths[place]
         part.is_null = part.length < 0
         part.value = self._values[place]
-        part.data = self._data + part.value
+        if not part.is_null and (self._kinds[column] == BYTES or self._kinds[column] == NUMBER):
+            part.data = self._data + part.value
         memcpy(&part.real, &part.value, 8)
         return part
 
@@ -491,6 +497,15 @@ def record_columns(bytes records not None, const int64_t[::1] counts, const int6
     cdef Py_ssize_t at = 0, end = 0, row = 0, i, node
     cdef int64_t record
     cdef int state = 1
+    if len(outputs) < fields or sizes.shape[0] != nodes or linked.shape[0] != nodes:
+        raise ValueError(f"{fields} fields, {nodes} nodes")
+    cdef int64_t rows = 0
+    for node in range(nodes):
+        if sizes[node] < 0 or sizes[node] > PyBytes_GET_SIZE(records) - end:
+            return False
+        end += sizes[node]
+        rows += max(counts[node], 0)
+    end = 0
     cdef Cells* cells = <Cells*> malloc(max(fields, 1) * sizeof(Cells))
     if cells == NULL:
         raise MemoryError
@@ -499,6 +514,8 @@ def record_columns(bytes records not None, const int64_t[::1] counts, const int6
             cells[i] = Cells(field[FIELD * i], field[FIELD * i + 1], NULL, NULL, NULL)
             if outputs[i] is not None:
                 values, lengths, valid = outputs[i]
+                if any(one is not None and len(one) < rows for one in (values, lengths, valid)):
+                    raise ValueError(f"room for fewer than {rows} values")
                 cells[i].values = _memory(values)
                 cells[i].lengths = <int64_t*> _memory(lengths)
                 cells[i].valid = <uint8_t*> _memory(valid)

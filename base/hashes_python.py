@@ -42,7 +42,9 @@ def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32, as_spark: bool) 
     `offsets[i + 1]`. Without `as_spark`, the last 1 to 3 bytes are mixed as one word, as Murmur3 is published.
 
     One word of all rows is mixed at a time, longest rows first. A few much longer rows are hashed one by one, so that
-    one value of a megabyte does not take a quarter of a million steps."""
+    one value of a megabyte does not take a quarter of a million steps. ValueError unless the offsets ascend within the
+    data."""
+    _check(data, offsets, len(hashes))
     data = np.concatenate([data, np.zeros(WORD, np.uint8)])
     starts, lengths = offsets[:-1], np.diff(offsets)
     words = lengths // WORD
@@ -74,9 +76,15 @@ def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32, as_spark: bool) 
 
 def xxh64_texts(data: Bytes, offsets: Ints, hashes: Hashes64) -> None:
     """Replace each of `hashes`, which are seeds, by the XXH64 of a value. Values are as in `murmur3_texts`."""
+    _check(data, offsets, len(hashes))
     whole, edges = data.tobytes(), offsets.tolist()
     for row, seed in enumerate(hashes.tolist()):
         hashes[row] = xxh64_intdigest(whole[edges[row] : edges[row + 1]], seed)
+
+
+def _check(data: Bytes, offsets: Ints, rows: int) -> None:
+    if len(offsets) != rows + 1 or offsets[0] < 0 or offsets[-1] > len(data) or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"{len(offsets)} offsets for {rows} values in {len(data)} bytes")
 
 
 # -- steps of Murmur3 over many rows -----------------------------------------------------------------------------------

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 
-VERSION = 4  # of these functions: a compiled module of another version is not used
+VERSION = 5  # of these functions: a compiled module of another version is not used
 FRAGMENT = 1 << 16  # content bytes
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 BROKEN_RUN = "a run with a length or a value that {} bits do not give, or a truncated run"
 LONGEST_RUN = 1 << 30  # numbers
+MOST_GROWTH = 32  # content bytes that one byte of snappy gives at most: a copy of 64 takes at least 2
+MOST_BITS = 32  # of a number of a hybrid
+MOST_BYTES = (1 << 31) - 1  # positions are int32
 TOO_MANY = -1  # begin and end of the last run that `_runs` gives where there are more
 
 Run = tuple[int, int, int, int]  # first number, one after the last; the value of all, or -1; first byte if packed
@@ -24,6 +27,8 @@ def unpack_snappy(data: bytes | memoryview, at: int, size: int) -> tuple[bytes |
 
     `starts` has the position in `data` of each fragment, and `len(data)`, as int32 in the machine's order. It is None
     where a fragment needs another one. Both are None unless the elements give exactly `size` bytes."""
+    if not _can_give(data, at, len(data), size):
+        return None, None
     content = bytearray()
     starts: list[int] = []
     alone = True
@@ -44,6 +49,8 @@ def unpack_snappy(data: bytes | memoryview, at: int, size: int) -> tuple[bytes |
 
 def unpack_fragments(data: bytes | memoryview, at: int, end: int, size: int) -> bytes | None:
     """The first `size` content bytes of the fragments in `data[at:end]`. None where the bytes do not give as many."""
+    if not _can_give(data, at, end, size):
+        return None
     content = bytearray()
     part = data[:end]
     while at < len(part) and len(content) < size:
@@ -54,11 +61,18 @@ def unpack_fragments(data: bytes | memoryview, at: int, end: int, size: int) -> 
     return bytes(content[:size]) if len(content) >= size else None
 
 
+def _can_give(data: bytes | memoryview, at: int, end: int, size: int) -> bool:
+    """Whether `data[at:end]` lies in the data, and may give `size` bytes."""
+    return 0 <= at <= end <= len(data) <= MOST_BYTES and 0 <= size <= (end - at) * MOST_GROWTH
+
+
 def byte_array_marks(data: bytes | memoryview, at: int, count: int) -> bytes | None:
     """Where values begin in PLAIN byte arrays: `count` of them, from `at` to the end of `data`.
 
     For each fragment, and for the end, two int32 in the machine's order: the number of the first value that begins in
     or after it, and that value's position. None unless the values end exactly with the data."""
+    if not 0 <= at <= len(data) <= MOST_BYTES or not 0 <= count <= len(data):
+        return None
     pieces = -(-len(data) // FRAGMENT)
     marks: list[int] = []
     for value in range(count + 1):
@@ -82,6 +96,8 @@ def byte_array_span(data: bytes | memoryview, at: int, wanted: int, count: int, 
 
     None unless all of them end exactly at `end`. The last may reach beyond the data if it is not the wanted one."""
     found = None
+    if not 0 <= at <= len(data):
+        return None
     for number in range(count):
         begin, is_last = at, number == count - 1
         if len(data) - at < 4:
@@ -129,7 +145,9 @@ def _element(data: bytes | memoryview, at: int, content: bytearray, size: int | 
 
 def hybrid_values(data: bytes | memoryview, width: int, positions: Sequence[int], runs: int) -> list[int] | None:
     """The numbers of `width` bits, at most 32, at ascending `positions` of an RLE / bit-packing hybrid (parquet-format,
-    Encodings). None where they lie behind more than `runs` runs. ValueError where the bytes end before."""
+    Encodings). None where they lie behind more than `runs` runs. ValueError where the bytes end before, or where there
+    can be no such numbers."""
+    _check(width, positions)
     if not width:
         return [0] * len(positions)
     found: list[int] = []
@@ -156,6 +174,7 @@ def hybrid_values(data: bytes | memoryview, width: int, positions: Sequence[int]
 def hybrid_flags(data: bytes | memoryview, positions: Sequence[int], runs: int) -> list[tuple[bool, int]] | None:
     """For a hybrid of one bit, at each of ascending `positions`: whether it is 1, and the number of ones before it.
     None and ValueError as `hybrid_values`."""
+    _check(1, positions)
     found: list[tuple[bool, int]] = []
     ones = 0
     wanted = positions[0]
@@ -176,6 +195,17 @@ def hybrid_flags(data: bytes | memoryview, positions: Sequence[int], runs: int) 
             wanted = positions[len(found)]
         ones += bits.bit_count() if value < 0 else (stop - first) * value
     raise ValueError(f"the runs end before number {wanted}")
+
+
+def _check(width: int, positions: Sequence[int]) -> None:
+    """ValueError unless numbers of this width at these positions can be asked for."""
+    if not 0 <= width <= MOST_BITS:
+        raise ValueError(f"numbers of {width} bits, at most {MOST_BITS} are possible")
+    before = 0
+    for position in positions:
+        if position < before:
+            raise ValueError(f"number {position} after number {before}")
+        before = position
 
 
 def _runs(data: bytes | memoryview, width: int, runs: int) -> Iterator[Run]:
@@ -212,6 +242,8 @@ def hybrid_marks(data: bytes | memoryview, at: int, width: int, count: int, step
     or group of 8 packed numbers, that begins in or after these bytes: the numbers before it, its position, and the
     numbers up to the end of the packed run that the group belongs to; for a run, the numbers before it again. None
     unless the run of the number `count - 1` ends exactly with the data."""
+    if not 0 <= at <= len(data) <= MOST_BYTES or not 0 < width <= MOST_BITS or step <= 0:
+        return None
     pieces = -(-len(data) // step)
     marks: list[int] = []
     first, value_bytes = 0, (width + 7) >> 3

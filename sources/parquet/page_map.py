@@ -53,6 +53,19 @@ class PageMap:
     def cache_bytes(self) -> int:
         return 400 + 25 * len(self.offsets)
 
+    def is_possible(self, start: int, end: int) -> bool:
+        """Whether the pages follow each other within these bytes of the file, and their rows, too."""
+        offsets, lengths, firsts = self.offsets, self.lengths, self.first_rows
+        if not len(offsets) or firsts[0] != 0 or (firsts[1:] < firsts[:-1]).any():
+            return False
+        if (lengths <= 0).any() or (lengths > end).any() or offsets[0] < start or (offsets > end).any():
+            return False
+        ends = offsets + lengths
+        if ends[-1] > end or (offsets[1:] < ends[:-1]).any():
+            return False
+        at, length = self.dictionary or (start, 0)
+        return start <= at <= at + max(length, 0) <= offsets[0] and (length > 0) == (self.dictionary is not None)
+
     def pages_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The page of each row. Never a page without rows."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
@@ -123,27 +136,19 @@ def _read(reader: RangeReader, windows: Sequence[Range]) -> list[bytes]:
 def from_offset_index(data: bytes, place: ChunkPlace) -> PageMap | None:
     """The page map in an OffsetIndex; None where the index contradicts itself or its chunk. The pages of a chunk follow
     each other without gaps up to its end. Old versions of parquet-go wrote their lengths without the page headers."""
-    chunk = place.chunk
+    chunk, end = place.chunk, place.chunk.start + place.chunk.compressed
     try:
         table = np.array(_locations(Decoder(data)), dtype=np.int64).reshape(-1, 3)
     except (ThriftError, OverflowError):
         return None
     offsets, lengths, starts = table[:, 0].copy(), table[:, 1].copy(), table[:, 2]
-    ends = offsets + lengths
-    if (
-        len(table) == 0
-        or starts[0] != 0
-        or (np.diff(starts) < 0).any()
-        or starts[-1] > place.rows
-        or offsets[0] < chunk.start
-        or (lengths <= 0).any()
-        or (offsets[1:] != ends[:-1]).any()
-        or ends[-1] != chunk.start + chunk.compressed
-    ):
-        return None
-    before = int(offsets[0]) - chunk.start
+    before = int(offsets[0]) - chunk.start if len(table) else 0
     dictionary = (chunk.start, before) if before else None
-    return PageMap(dictionary, offsets, lengths, np.append(starts, place.rows), None)
+    found = PageMap(dictionary, offsets, lengths, np.append(starts, place.rows), None)
+    if not found.is_possible(chunk.start, end):
+        return None
+    ends = offsets + lengths
+    return found if ends[-1] == end and (offsets[1:] == ends[:-1]).all() else None
 
 
 def _locations(decoder: Decoder) -> list[tuple[int, int, int]]:

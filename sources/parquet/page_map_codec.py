@@ -28,7 +28,7 @@ CHECKSUM_BYTES, DIGEST_BYTES = 4, 16
 NUMBERS_AT = len(MAGIC) + CHECKSUM_BYTES + DIGEST_BYTES
 LENGTH_BYTES = 4  # of the page maps, where value maps follow
 OF_A_CHUNK, OF_A_PAGE = 6, 4  # numbers
-MAPS_LIMIT = 1 << 30  # bytes of the numbers: 32 million pages
+MAPS_LIMIT = 1 << 28  # bytes of the numbers: 8 million pages
 
 Key = tuple[int, int]  # row group, leaf
 
@@ -110,11 +110,19 @@ class RecordedMaps:
     def __init__(self, data: bytes, digest: str) -> None:
         """`DamagedMaps` as `check_maps`."""
         numbers, self.values = decode_maps(data, digest)
+        try:
+            self._read(numbers)
+        except (ValueError, IndexError) as error:
+            raise DamagedMaps(f"the numbers of page maps contradict each other: {error}") from None
+
+    def _read(self, numbers: NDArray[np.int64]) -> None:
         count = int(numbers[0])
         chunks = numbers[1 : 1 + OF_A_CHUNK * count].reshape(OF_A_CHUNK, count)
         self._pages = numbers[1 + OF_A_CHUNK * count :].reshape(OF_A_PAGE, -1).copy()
         np.cumsum(self._pages[:3], axis=1, out=self._pages[:3])
         counts = np.maximum(chunks[2], 0)
+        if counts.sum() != self._pages.shape[1] or (counts > self._pages.shape[1]).any():
+            raise ValueError(f"{counts.sum()} pages, and numbers of {self._pages.shape[1]}")
         begins = (np.cumsum(counts) - counts).tolist()
         heads = zip(begins, *chunks[2:].tolist(), strict=True)
         self._chunks: dict[Key, tuple[int, ...]] = dict(zip(zip(*chunks[:2].tolist(), strict=True), heads, strict=True))
@@ -126,12 +134,17 @@ class RecordedMaps:
     def __iter__(self) -> Iterator[Key]:
         return iter(self._chunks)
 
-    def map_of(self, key: Key, rows: int) -> PageMap | None:
-        """The page map of a chunk of `rows` rows; None where only the levels can tell its rows apart."""
+    def map_of(self, key: Key, rows: int, start: int, end: int) -> PageMap | None:
+        """The page map of a chunk of `rows` rows, which lies within these bytes of the file; None where only the levels
+        can tell its rows apart. DamagedMaps where the chunk cannot have this map."""
         begin, count, offset, length, known = self._chunks[key]
         if count < 0:
             return None
         table: NDArray[np.int64] = self._pages[:, begin : begin + count]
         first_rows = np.append(table[2], rows)
         needs = table[3].astype(np.bool_) if known else None
-        return PageMap((offset, length) if length else None, table[0].copy(), table[1].copy(), first_rows, needs)
+        dictionary = (offset, length) if length else None
+        made = PageMap(dictionary, table[0].copy(), table[1].copy(), first_rows, needs)
+        if not made.is_possible(start, end):
+            raise DamagedMaps(f"the page map of row group {key[0]}, leaf {key[1]} leads out of its chunk")
+        return made

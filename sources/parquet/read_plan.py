@@ -4,6 +4,7 @@ maps where there are none yet, and caches them.
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
 from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
 from gnomon.sources.parquet.schema import Column
-from gnomon.sources.parquet.value_map_codec import RecordedValues, stored_bytes
+from gnomon.sources.parquet.value_map_codec import DamagedMaps, RecordedValues, stored_bytes
 from gnomon.sources.pointers import group_of_rows
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
@@ -201,9 +202,22 @@ class ReadPlanner:
         """Use the chunk's recorded or learned page map; False if there is none."""
         for maps in (self._recorded, self._learned):
             if maps is not None and key in maps:
-                self._keep(key, maps.map_of(key, place.rows))
+                try:
+                    self._keep(key, self._map_in(maps, key))
+                except DamagedMaps:
+                    continue
                 return True
         return False
+
+    def _map_in(self, maps: RecordedMaps, key: tuple[int, int]) -> PageMap | None:
+        """The map of a chunk. DamagedMaps where the chunk cannot have it."""
+        group, leaf = key
+        groups = self._footer.row_groups
+        if not 0 <= group < len(groups) or not 0 <= leaf < len(groups[group].chunks):
+            raise DamagedMaps(f"a page map of row group {group}, leaf {leaf}, which the file does not have")
+        chunk = groups[group].chunks[leaf]
+        end = min(self._size, chunk.start + chunk.compressed + self._slack)
+        return maps.map_of(key, groups[group].rows, chunk.start, end)
 
     def _keep(self, key: tuple[int, int], pages: PageMap | None) -> None:
         with self._lock:
@@ -218,11 +232,14 @@ class ReadPlanner:
 
     def export_learned(self, digest: str) -> bytes:
         """The maps that are known now, for `learn`."""
-        groups, before = self._footer.row_groups, self._learned
+        before = self._learned
         with self._lock:
             pages = dict(self._maps)
         if before is not None:
-            pages = {key: before.map_of(key, groups[key[0]].rows) for key in before} | pages
+            for key in before:
+                if key not in pages:
+                    with suppress(DamagedMaps):
+                        pages[key] = self._map_in(before, key)
         return encode_maps(pages, digest, self._caches.maps.learned())
 
     def learn(self, data: bytes, digest: str) -> None:

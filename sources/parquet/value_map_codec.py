@@ -19,7 +19,7 @@ from gnomon.sources.parquet.page_decode import MappedPage, PageKey, Stored, rest
 
 KEY, NUMBERS, PARTS = 4, 8, 5  # numbers of a map: of its key, its own, lengths of its parts
 OF_A_MAP = KEY + NUMBERS + PARTS
-OFFSET = 2  # the place of the page's offset in the key
+OFFSET, LENGTH = 2, 3  # the places of the page's offset and length in the key
 NUMBER_BYTES = 8
 INTEGER_PARTS = (0, 1, 3)  # parts that consist of integers of 4 bytes: starts, checks, marks
 NO_PART = -1
@@ -78,7 +78,7 @@ class RecordedValues:
             yield tuple(key)
 
     def get(self, key: PageKey) -> MappedPage | None:
-        """The map of a page; None where none is recorded."""
+        """The map of a page; None where none is recorded, or one that cannot be of this page."""
         at = bisect_left(self._offsets, key[OFFSET])
         if at == len(self._offsets) or self._offsets[at] != key[OFFSET]:
             return None
@@ -88,7 +88,7 @@ class RecordedValues:
         parts: list[bytes | None] = []
         for kind, (begin, length) in enumerate(zip(self._begins[:, at], numbers[KEY + NUMBERS :], strict=True)):
             parts.append(_ordered(None if length == NO_PART else self._data[begin : begin + length], kind))
-        return restored(Stored(tuple(numbers[KEY : KEY + NUMBERS]), tuple(parts)))
+        return restored(Stored(tuple(numbers[KEY : KEY + NUMBERS]), tuple(parts)), key[LENGTH])
 
 
 def _ordered(part: bytes | None, kind: int) -> bytes | None:

@@ -19,6 +19,7 @@ import pytest
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
 from gnomon.base.varints import decode_unsigned, encode_unsigned
+from tests.base.kernel_fuzz import fuzz
 from tests.loops import WAYS, loops_of
 from tests.profiles import examples
 
@@ -323,3 +324,12 @@ def test_marks_of_a_damaged_hybrid_are_the_same_both_ways() -> None:
         assert marks[0] == marks[1]
         refused += marks[0] is None
     assert 0 < refused < tried
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="the loops are not compiled")
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_loops_and_their_twins_agree_on_any_bytes_and_numbers(seed: int) -> None:
+    """`deploy/fuzz-kernel.sh` tries this for longer, under sanitizers."""
+    tried, wrong = fuzz(float("inf"), seed, examples(100))
+    assert wrong == []
+    assert min(tried.values()) >= examples(100) // 4

@@ -30,7 +30,7 @@ class DictionaryRead:
         self._map: ValueMap | None = None
         if self._whole is None:
             found = caches.maps.get((*self._key, *self._span))
-            self._map = found if isinstance(found, ValueMap) else None
+            self._map = found if isinstance(found, ValueMap) and found.suits(leaf, is_dictionary=True) else None
         self._reads_all = False
         self._parts: PartReads | None = None
         self._values: dict[int, bytes | memoryview] = {}

@@ -6,6 +6,7 @@
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -85,6 +86,22 @@ class Pieces(NamedTuple):
     def cache_bytes(self) -> int:
         return 4 * (len(self.starts) + len(self.checks))
 
+    @property
+    def content_bytes(self) -> int:
+        return self.size
+
+    def is_sound(self, page_bytes: int) -> bool:
+        """Whether the pieces lie within a page of `page_bytes`, and follow each other. Numbers of a saved map may be
+        anything."""
+        if not 0 < self.body <= page_bytes or self.size < 0 or self.unit not in (1, INDEX_STEP, FRAGMENT):
+            return False
+        if self.unit == 1:
+            return not self.starts and not self.checks and self.size <= page_bytes - self.body
+        count = -(-self.size // self.unit)
+        return (len(self.starts), len(self.checks)) == (count + 1, count) and ascend(
+            (0, *self.starts, page_bytes - self.body)
+        )
+
 
 class StreamPieces(NamedTuple):
     """How the content of a page is stored in one compressed stream. All values have one part, which begins where the
@@ -109,6 +126,17 @@ class StreamPieces(NamedTuple):
     def cache_bytes(self) -> int:
         return 4 * (len(self.ends) + len(self.checks))
 
+    @property
+    def content_bytes(self) -> int:
+        return self.ends[-1]
+
+    def is_sound(self, page_bytes: int) -> bool:
+        """As `Pieces.is_sound`."""
+        count = -(-self.size // SLICE)
+        within = 0 < self.body <= page_bytes and 0 < self.size <= page_bytes - self.body
+        known = self.codec in STREAM_CODECS and len(self.ends) == len(self.checks) == count
+        return within and known and ascend((0, *self.ends))
+
     def part(self, offset: int, begin: int, end: int, values: list[int]) -> PagePart:
         """As `Pieces.part`, for content from the begin of the page."""
         slices = bisect_left(self.ends, end) + 1
@@ -126,12 +154,17 @@ class StreamPieces(NamedTuple):
                 raise NeedsPyarrow
         try:
             content = decompress_begin(STREAM_CODECS[self.codec], data, part.size)
-        except DecompressionError:
+        except (DecompressionError, MemoryError):  # a saved map may claim any size
             raise NeedsPyarrow from None
         return Content(content, OBJECT_BYTES + len(content))
 
 
 AnyPieces = Pieces | StreamPieces
+
+
+def ascend(numbers: Sequence[int]) -> bool:
+    """Whether no number is less than the one before it."""
+    return all(one <= other for one, other in pairwise(numbers))
 
 
 def stream_pieces_of(page: bytes, body: int, codec: str, ends: "array[int]") -> StreamPieces:

@@ -5,8 +5,10 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from gnomon.base.errors import check_memory
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.footer import ChunkPlace
 from gnomon.sources.parquet.page_decode.dictionary_read import DictionaryRead
@@ -95,9 +97,13 @@ class LeafRead:
     def _parts_of(self, span: Range, rows: list[int]) -> _Parts | None:
         """The parts of a page to read instead of it; None where it has no map, or they are most of it."""
         found = self._caches.maps.get((*self._key, *span))
-        if not isinstance(found, ValueMap | IndexMap):
+        if not isinstance(found, ValueMap | IndexMap) or not found.suits(self._leaf):
             return None
-        flags, values = found.wanted(rows)
+        try:
+            flags, values = found.wanted(rows)
+        except (ValueError, pa.ArrowException, OSError) as error:  # its levels have fewer rows
+            check_memory(error)
+            return None
         if not found.has(values):
             return None
         reads = PartReads(found, span, values, self._leaf.ordinal, self._caches.pages)

@@ -7,13 +7,23 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
-from gnomon.sources.parquet.page_decode.pieces import OBJECT_BYTES, AnyPieces, PagePart, Pieces, StreamPieces
+from gnomon.sources.parquet.page_decode.pieces import (
+    OBJECT_BYTES,
+    AnyPieces,
+    PagePart,
+    Pieces,
+    StreamPieces,
+    ascend,
+)
 from gnomon.sources.parquet.page_decode.plain_values import NeedsPyarrow
-from gnomon.sources.parquet.page_decode.rle import flags_at, values_at
+from gnomon.sources.parquet.page_decode.rle import WIDTH_LIMIT, flags_at, values_at
+from gnomon.sources.parquet.page_header import VALUES_LIMIT
+from gnomon.sources.parquet.schema import BINARY, Leaf
 
 LEAST_MAPPED = FRAGMENT  # content bytes: a page of one fragment is read whole
 LONGEST_LEVELS = 4096  # bytes of levels that a map keeps
@@ -83,6 +93,19 @@ class MappedPage(ABC):
         """`(begin, end)` of content that holds a value."""
 
     @abstractmethod
+    def is_sound(self, page_bytes: int) -> bool:
+        """Whether all values that the map has lie within a page of `page_bytes`, so that no number of it leads
+        elsewhere."""
+
+    def suits(self, leaf: Leaf, is_dictionary: bool = False) -> bool:
+        """Whether the map can be of a page of this leaf."""
+        return (self.levels is None) == (is_dictionary or not leaf.definitions)
+
+    def _is_sound(self, page_bytes: int) -> bool:
+        is_small = 0 <= self.count <= VALUES_LIMIT and len(self.levels or b"") <= LONGEST_LEVELS
+        return is_small and (self.pieces is None or self.pieces.is_sound(page_bytes))
+
+    @abstractmethod
     def stored(self) -> Stored:
         """The map, for `restored`."""
 
@@ -134,6 +157,24 @@ class ValueMap(MappedPage):
         after = bisect_right(self._firsts, value)
         end = self._positions[after] if self._firsts[after] == value + 1 else FRAGMENT * after
         return self._positions[after - 1], min(end, self._size)
+
+    def is_sound(self, page_bytes: int) -> bool:
+        size = self._size
+        if not self._is_sound(page_bytes) or not 0 <= self._lead <= size or self._width < 0:
+            return False
+        if self.pieces is not None and self.pieces.content_bytes != size:
+            return False
+        if self._width:
+            return not self._firsts and self._lead + self.count * self._width <= size
+        return (
+            _are_marks(self._firsts, self._positions, FRAGMENT, size)
+            and (self._firsts[0], self._firsts[-1], self._positions[0]) == (0, self.count, self._lead)
+            and self._positions[-1] == size
+        )
+
+    def suits(self, leaf: Leaf, is_dictionary: bool = False) -> bool:
+        width = 0 if leaf.kind == BINARY else leaf.width
+        return super().suits(leaf, is_dictionary) and self._width == width and (width > 0 or leaf.kind == BINARY)
 
     def stored(self) -> Stored:
         marks = _interleaved(self._firsts, self._positions)
@@ -195,6 +236,22 @@ class IndexMap(MappedPage):
             end = next_piece
         return self._positions[after - 1], end
 
+    def is_sound(self, page_bytes: int) -> bool:
+        pieces = self.pieces
+        if not self._is_sound(page_bytes) or not 0 <= self._width <= WIDTH_LIMIT:
+            return False
+        if self.kept is not None:
+            return pieces is None and len(self.kept) <= LONGEST_INDICES
+        return (
+            isinstance(pieces, Pieces)
+            and self._width > 0
+            and pieces.unit > 1
+            and len(self._stops) == len(self._firsts)
+            and _are_marks(self._firsts, self._positions, pieces.unit, pieces.size)
+            and self._firsts[0] == 0 <= self.count <= self._firsts[-1]
+            and all(first <= stop for first, stop in zip(self._firsts, self._stops, strict=True))
+        )
+
     def stored(self) -> Stored:
         marks = _interleaved(self._firsts, self._positions, self._stops)
         return self._stored(INDICES, (0, 0, self._width), marks, self.kept)
@@ -228,8 +285,16 @@ class IndexMap(MappedPage):
         return found
 
 
-def restored(stored: Stored) -> MappedPage:
-    """The map that gave `stored`."""
+def restored(stored: Stored, page_bytes: int) -> MappedPage | None:
+    """The map that gave `stored`, of a page of this size; None for numbers that no map has."""
+    try:
+        made = _restored(stored)
+    except ValueError:  # bytes that are no integers
+        return None
+    return made if made.is_sound(page_bytes) else None
+
+
+def _restored(stored: Stored) -> MappedPage:
     kind, count, lead, all_bytes, width, body, size, unit = stored.numbers
     bounds, checks, levels, marks, kept = stored.parts
     pieces: AnyPieces | None = None
@@ -239,6 +304,18 @@ def restored(stored: Stored) -> MappedPage:
     if kind == VALUES:
         return ValueMap(pieces, levels, count, lead, all_bytes, width, marks or b"")
     return IndexMap(pieces, levels, count, width, marks or b"", kept)
+
+
+def _are_marks(firsts: "array[int]", positions: "array[int]", unit: int, size: int) -> bool:
+    """Whether marks of each `unit` bytes of `size` follow each other: a value that begins in a piece is found there."""
+    if len(firsts) != len(positions) or len(firsts) != -(-size // unit) + 1:
+        return False
+    if not ascend(firsts) or not ascend((0, *positions, size)):
+        return False
+    for piece, ((first, at), (next_first, next_at)) in enumerate(pairwise(zip(firsts, positions, strict=True))):
+        if first < next_first and not piece * unit <= at < min((piece + 1) * unit, next_at):
+            return False
+    return True
 
 
 def are_alike(one: MappedPage, other: MappedPage) -> bool:

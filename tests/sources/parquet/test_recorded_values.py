@@ -305,7 +305,7 @@ def test_a_file_says_whether_value_maps_are_its_own() -> None:
     one, other, *_ = sorted(learned, key=lambda key: key[2])
     learned[one] = learned[other]
     pages = page_map_codec.RecordedMaps(maps, source.digest)
-    of_pages = {key: pages.map_of(key, source.rows or 0) for key in pages}
+    of_pages = {key: pages.map_of(key, source.rows or 0, 0, reader.size) for key in pages}
     lie = page_map_codec.encode_maps(of_pages, source.digest, learned)  # type: ignore[arg-type]
     check_maps("parquet", lie, source.digest)
     assert not source.has_maps(reader, lie)

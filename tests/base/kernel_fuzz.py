@@ -1,0 +1,229 @@
+"""Calls each compiled loop with sound and with damaged bytes and numbers, and compares it with its twin in Python.
+
+`deploy/fuzz-kernel.sh SECONDS SEED` runs it with the loops compiled for AddressSanitizer and UBSan; so it imports
+nothing of the tests. It ends with exit code 1 where a loop and its twin differ."""
+
+import argparse
+import random
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cramjam
+import numpy as np
+
+from gnomon.base import hashes_python, kernel_python, records_python
+from gnomon.base.varints import encode_signed, encode_unsigned
+
+try:
+    from gnomon.base import _hashes, _kernel, _records
+except ImportError:  # no C compiler
+    _hashes = _kernel = _records = None  # type: ignore[assignment]
+
+Call = tuple[str, tuple[Any, ...]]  # name of a function and its arguments
+REFUSED = (ValueError, IndexError, OverflowError, TypeError, struct.error)
+ODD = (-(1 << 63), -(1 << 31), -65536, -3, -1, 0, 1, 3, 40, 65, 255, 65536, 1 << 31, 1 << 40, (1 << 63) - 1)
+OUTPUTS = {0: np.int64, 1: np.int64, 2: np.uint8, 3: np.float32, 4: np.float64}  # arrays of the kinds of fields
+
+
+def damaged(dice: random.Random, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(dice.choice((0, 0, 1, 1, 2, 5))):
+        if not out:
+            break
+        at, way = dice.randrange(len(out)), dice.random()
+        if way < 0.5:
+            out[at] ^= 1 << dice.randrange(8)
+        elif way < 0.7:
+            out[at] = dice.choice((0, 255, 254, 0xFC, 0xF0, 0xF4, dice.randrange(256)))
+        elif way < 0.8:
+            del out[at:]
+        elif way < 0.9:
+            del out[at : at + dice.choice((1, 2, 5))]
+        else:
+            out[at:at] = dice.randbytes(dice.choice((1, 4)))
+    return bytes(out)
+
+
+def odd(dice: random.Random, number: int) -> int:
+    """A number as a file may claim it."""
+    return number if dice.random() < 0.8 else dice.choice((*ODD, number + 1, number - 1, dice.randint(0, 200_000)))
+
+
+def content(dice: random.Random) -> bytes:
+    few = dice.random() < 0.95
+    size = dice.choice((0, 1, 5, 100, 1000, 3000) if few else (65535, 65536, 65537, 140_000))
+    if dice.random() < 0.4:
+        return (dice.randbytes(dice.choice((1, 3, 9, 17, 100, 1 << 17))) * (size + 1))[:size]
+    out = bytearray()
+    while len(out) < size:
+        back = dice.randint(1, 70_000)
+        out += dice.choice((dice.randbytes(dice.randint(0, 300)), b"a" * dice.randint(0, 500), out[-back:][:100]))
+    return bytes(out[:size])
+
+
+def hybrid(dice: random.Random, width: int) -> tuple[bytes, int]:
+    """Runs, and the count of their numbers."""
+    out, total = b"", 0
+    for _ in range(dice.choice((1, 2, 5, 30))):
+        if dice.random() < 0.5:
+            count = dice.choice((1, 3, 8, 100, 5000))
+            out += encode_unsigned(count << 1) + dice.getrandbits(width or 1).to_bytes((width + 7) // 8 or 1, "little")
+            total += count
+        else:
+            groups = dice.choice((1, 2, 10, 40))
+            out += encode_unsigned(groups << 1 | 1) + dice.randbytes(groups * width)
+            total += 8 * groups
+    return out, total
+
+
+def snappy_calls(dice: random.Random) -> Iterator[Call]:
+    whole = content(dice)
+    data = damaged(dice, bytes(cramjam.snappy.compress_raw(whole)))
+    at = odd(dice, len(encode_unsigned(len(whole))))
+    yield "unpack_snappy", (data, at, odd(dice, len(whole)))
+    end = dice.choice((len(data), odd(dice, dice.randint(0, len(data)))))
+    yield "unpack_fragments", (data, at, end, odd(dice, dice.choice((len(whole), dice.randint(0, len(whole) + 1)))))
+
+
+def array_calls(dice: random.Random) -> Iterator[Call]:
+    large = 70_000 if dice.random() < 0.02 else 4
+    sizes = [dice.choice((0, 1, 9, 300, large)) for _ in range(dice.choice((0, 1, 5, 60)))]
+    lead = dice.choice((0, 0, 5))
+    whole = dice.randbytes(lead) + b"".join(struct.pack("<I", size) + dice.randbytes(size) for size in sizes)
+    data, count = damaged(dice, whole), odd(dice, len(sizes))
+    yield "byte_array_marks", (data, odd(dice, lead), count)
+    few = min(count, 1 << 20)  # a loop over more takes long in Python
+    yield "byte_array_span", (data, odd(dice, lead), odd(dice, dice.randint(0, len(sizes))), few, odd(dice, len(whole)))
+
+
+def hybrid_calls(dice: random.Random) -> Iterator[Call]:
+    width = dice.choice((0, 1, 1, 2, 3, 7, 8, 9, 13, 17, 24, 31, 32))
+    whole, total = hybrid(dice, width)
+    data, runs = damaged(dice, whole), dice.choice((1 << 30, 64, 2, 0))
+    positions = sorted(dice.randint(0, total + dice.choice((0, 0, 20))) for _ in range(dice.choice((1, 2, 9))))
+    if dice.random() < 0.1:
+        positions = [odd(dice, position) for position in positions]
+    yield "hybrid_values", (data, odd(dice, width), positions, runs)
+    yield "hybrid_flags", (data, positions, runs)
+    step = dice.choice((4096, 65536, odd(dice, 4096) % (1 << 31)))
+    lead = dice.randint(0, 20)
+    yield "hybrid_marks", (dice.randbytes(lead) + data, odd(dice, lead), odd(dice, width), odd(dice, total), step)
+
+
+def hash_calls(dice: random.Random) -> Iterator[Call]:
+    yield "murmur3", (dice.randbytes(dice.choice((0, 1, 3, 4, 31, 33))), dice.getrandbits(32))
+    sizes = [dice.choice((0, 1, 7, 8, 31, 32, 65)) for _ in range(dice.choice((0, 1, 5)))]
+    data = np.frombuffer(dice.randbytes(sum(sizes)), np.uint8)
+    offsets = np.array([0, *np.cumsum(sizes)], np.int64)
+    if dice.random() < 0.2:
+        offsets[dice.randrange(len(offsets))] = dice.choice(ODD)
+    yield "murmur3_texts", (data, offsets, np.full(len(sizes), 42, np.uint32), dice.random() < 0.5)
+    yield "xxh64_texts", (data, offsets, np.full(len(sizes), 42, np.uint64))
+
+
+def records(dice: random.Random) -> tuple[bytes, int, bytes, int]:
+    """Records of random fields and their number, the plan of the fields, and the number of columns."""
+    columns = dice.randint(1, 4)
+    kinds, nones = dice.choices(range(6), k=columns), dice.choices((255, 0, 1), k=columns)
+    plan = bytes(x for place, (kind, none) in enumerate(zip(kinds, nones, strict=True)) for x in (kind, none, place))
+    out, rows = b"", dice.choice((0, 1, 2, 30))
+    for _ in range(rows):
+        for kind, none in zip(kinds, nones, strict=True):
+            if none != 255:
+                is_null = dice.random() < 0.2
+                out += bytes([2 * none if is_null else 2 - 2 * none])
+                if is_null:
+                    continue
+            if kind == 0:
+                out += encode_signed(dice.choice((*ODD, dice.randint(-1000, 1000))))
+            elif kind in (1, 5):
+                size = dice.choice((0, 1, 9, 20))
+                out += encode_signed(size) + dice.randbytes(size)
+            else:
+                out += {2: bytes([dice.randrange(2)]), 3: struct.pack("<f", 0.5), 4: struct.pack("<d", -1.0)}[kind]
+        out += b"\0" if dice.random() < 0.5 else b"\2" + encode_signed(dice.choice(ODD))
+    return out, rows, plan + bytes((6, 0, 255)), columns
+
+
+def record_calls(dice: random.Random) -> Iterator[Call]:
+    whole, rows, plan, columns = records(dice)
+    data, rows = damaged(dice, whole), min(odd(dice, rows), 1 << 16)
+    yield "locate", (data, rows, 0, dice.random() < 0.7, plan, columns)
+    if rows >= 0 and 5 not in plan[::3]:
+        counts, sizes = np.full(1, rows, np.int64), np.full(1, odd(dice, len(data)), np.int64)
+        if 0 <= sizes[0] <= len(data):  # the twin, which keeps to its cursors, has no use for others
+            yield "record_columns", (data, counts, sizes, plan, _outputs(plan, rows), np.zeros(1, np.uint8))
+
+
+def _outputs(plan: bytes, rows: int) -> list[records_python.Output | None]:
+    return [
+        records_python.Output(
+            np.zeros(rows, OUTPUTS[kind]), np.zeros(rows, np.int64) if kind == 1 else None, np.ones(rows, np.uint8)
+        )
+        for kind in plan[:-3:3]
+    ] + [None]
+
+
+def walk(dice: random.Random) -> None:
+    """Use all of `RecordKeys`, which has no twin: no more than that it stays within its bytes."""
+    whole, rows, plan, columns = records(dice)
+    try:
+        keys = _records.RecordKeys(damaged(dice, whole), odd(dice, rows), plan, columns)
+    except REFUSED:
+        return
+    keys.is_sorted()
+    if keys.count:
+        keys.next_link(0)
+        keys.is_ordered(0, keys, keys.count - 1)
+        [keys.link(record) for record in range(keys.count)]
+
+
+def ended(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """What a call gives, with the arrays that it filled; "refused" for an error about its arguments."""
+    own = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+    outputs: list[records_python.Output | None] = []
+    if function.__name__ == "record_columns":
+        outputs = own[4] = _outputs(own[3], int(own[1][0]))
+    try:
+        found = function(*own)
+    except REFUSED:
+        return "refused"
+    if found is False:
+        return "False"  # some of the arrays are filled
+    parts = [part for output in outputs if output is not None for part in output if part is not None]
+    return repr((found, [array.tolist() for array in (*own, *parts) if isinstance(array, np.ndarray)]))
+
+
+CALLS = (snappy_calls, array_calls, hybrid_calls, hash_calls, record_calls)
+
+
+def fuzz(seconds: float, seed: int, rounds: int | None = None) -> tuple[Counter[str], list[str]]:
+    """`(calls by function, differences)`"""
+    dice, end, tried, wrong = random.Random(seed), time.monotonic() + seconds, Counter[str](), list[str]()
+    pairs = ((_kernel, kernel_python), (_hashes, hashes_python), (_records, records_python))
+    while time.monotonic() < end and (rounds is None or tried["rounds"] < rounds):
+        tried["rounds"] += 1
+        walk(dice)
+        for make in CALLS:
+            for name, arguments in make(dice):
+                compiled, twin = next((one, two) for one, two in pairs if hasattr(one, name))
+                found, expected = ended(getattr(compiled, name), arguments), ended(getattr(twin, name), arguments)
+                tried[name] += 1
+                if found != expected:
+                    wrong.append(f"{name}: {found[:200]}, in Python {expected[:200]}; {repr(arguments)[:400]}")
+    return tried, wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("seed", type=int)
+    chosen = parser.parse_args()
+    print(_kernel.__file__, flush=True)
+    calls, differences = fuzz(chosen.seconds, chosen.seed)
+    print(*differences[:10], ", ".join(f"{count:,} {name}" for name, count in calls.items()), sep="\n")
+    sys.exit(1 if differences else 0)
