@@ -189,12 +189,14 @@ def partition_stored(array: pa.Array, kind: str) -> list[Stored]:
 
 
 def asked_values(array: pa.Array, kind: str, column: str) -> list[Stored]:
-    """The partition values of a column of a batch, in stored form. UsageError where they are not of the partition
-    column's type."""
+    """The partition values of a column of a batch, in stored form. Numbers are microseconds of a timestamp without a
+    zone, as a join of Spark gives them. UsageError where the values are not of the partition column's type."""
     if kind == TEXT:
         return [as_partition_value(text) for text in array.cast(pa.string()).to_pylist()]
     if pa.types.is_string(array.type):
         return [as_partition_value(text, kind, column) for text in array.to_pylist()]
+    if kind == "timestamp_ntz" and pa.types.is_int64(array.type):
+        array = array.view(key_type(kind).arrow)
     try:
         return partition_stored(key_array(array, kind, column), kind)
     except BTreeError as error:

@@ -235,3 +235,9 @@ def test_a_value_that_is_not_of_the_partition_columns_type_is_refused() -> None:
         check_where({"p": dt.date(1970, 1, 3)}, ("p",), {"p": "date"}, {"p": days})
     with pytest.raises(UsageError, match="column p: expected int, found values of Arrow type double"):
         asked_values(pa.array([1.5]), "int", "p")
+
+
+def test_microseconds_and_timestamps_without_a_zone_name_the_same_partitions() -> None:
+    micros = pa.array([0, -1, None, 253402300800000000])
+    assert asked_values(micros, "timestamp_ntz", "p") == [0, -1, None, 253402300800000000]
+    assert asked_values(micros.view(pa.timestamp("us")), "timestamp_ntz", "p") == [0, -1, None, 253402300800000000]
