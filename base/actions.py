@@ -13,6 +13,7 @@ class Action(Enum):
     BUILD_SPEC = "run gnomon build INDEX, which writes it again"
     WRITE_VALUES = "restore it or write the folder again with write_btree"
     RESTORE = "restore the file"
+    RESTORE_OR_REPAIR = "restore the file, or remove it from the table's metadata by the table's own engine"
     RESTORE_RECORD = "restore the file from a backup: only it says which rows were appended"
     RESTORE_APPEND = "restore either file, or remove the append's record from the index and run gnomon dedup again"
 
@@ -22,7 +23,7 @@ class Action(Enum):
     BUILD_OR_TOUCH = "run gnomon build INDEX again; if it finds nothing to do, touch the file first"
     TOUCH = "its size and time are the same, so touch it and run gnomon build INDEX again"
     FRESH_POINTERS = "compute the pointers again from the current files"
-    ASK_NEWEST = "this snapshot covers an older version of the file; query the newest snapshot"
+    ASK_NEWEST = "query the newest snapshot, and run gnomon build INDEX first where this one is the newest"
     WRITE_SOURCE = "write the file again, or restore it"
     UNPACK = "unpack the file, or give the option whole_file=true"
     NAME_FORMAT = "name the format, as in gnomon build SOURCE INDEX --format csv"

@@ -27,6 +27,7 @@ class Command(NamedTuple):
     extra: str = ""
 
 
+TAKING_KEYS = ("get", "find")
 COMMANDS = {
     "build": Command(
         "gnomon.commands.build",
@@ -57,7 +58,7 @@ COMMANDS = {
     "token": Command(
         "gnomon.commands.token",
         "Make a bearer token for the service.",
-        "gnomon token support-desk >> tokens",
+        "gnomon token support-desk --file tokens",
         "service",
     ),
     "inspect": Command(
@@ -204,8 +205,11 @@ def main(arguments: list[str] | None = None) -> int:
         code = done.exit_code
     except TyperException as error:
         context = getattr(error, "ctx", None)
-        where = context.command_path if context else "gnomon"
+        named = " ".join(["gnomon", *(word for word in words[:1] if word in COMMANDS)])
+        where = context.command_path if context else named
         message = " ".join(error.format_message().split()).removesuffix(".") + _alike(words)
+        if "No such option" in message and words[0] in TAKING_KEYS:
+            message += "; a key that begins with - stands after --"
         print(f"{where}: {message}; see {where} --help", file=sys.stderr)
         code = WRONG_USAGE
     except (KeyboardInterrupt, typer.Abort):

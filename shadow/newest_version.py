@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
-from gnomon.shadow.errors import IndexBehind, UsageError
+from gnomon.shadow.errors import IndexBehind, StalePointer, UsageError
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.maintenance import index_locally, masks_at, stored_columns
 from gnomon.shadow.metadata import (
@@ -200,8 +200,12 @@ def read_through(view: View) -> Segment | None:
 
 def _entry(root: SourceRoot, spec: IndexSpec, info: FileInfo, content: LakeContent) -> SourceFileEntry:
     """The entry of a file. The rows of an Avro file are an estimate: only a scan counts them."""
-    with root.storage.open(info.path, known=info) as reader:
-        source = open_source(reader, spec.format, spec.read_options)
+    try:
+        with root.storage.open(info.path, known=info) as reader:
+            source = open_source(reader, spec.format, spec.read_options)
+    except (FileNotFoundError, NotADirectoryError):
+        what, where = "gone, though the table's metadata names it", join(root.location, info.path)
+        raise StalePointer(what, where, action=Action.RESTORE_OR_REPAIR) from None
     check_constants(content, info.path, source.schema.names)
     partition = root.partition_of(info.path, bool(spec.partitions))
     rows = source.rows if source.rows is not None else info.size // source.row_bytes

@@ -177,9 +177,9 @@ def _show_result(result: BuildResult, source: str, json: bool) -> None:
         say(f"nothing new: snapshot {result.snapshot} covers all {counted(result.rows, 'row')} of {source}")
     else:
         files = [(result.new_files, "new"), (result.changed_files, "changed"), (result.vanished_files, "vanished")]
-        noun = "file" if sum(n for n, _ in files) == 1 else "files"
+        changes = ", ".join(counted(n, f"{what} file") for n, what in files if n) or "no file"
         say(
-            f"snapshot {result.snapshot}: {', '.join(f'{n} {what}' for n, what in files if n)} {noun}; "
+            f"snapshot {result.snapshot}: {changes}; "
             f"{counted(result.rows_indexed, 'row')} indexed in {result.seconds:.1f} s, {result.rows:,} in all; "
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"

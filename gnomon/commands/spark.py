@@ -53,7 +53,8 @@ def spark_session(
             lines = [line for line in chatter.read().decode(errors="replace").splitlines() if line.strip()]
             said = [line for line in lines if THROWN.search(line)]
             reason = (said or lines or [str(error)])[0].strip()
-            cure = "" if said and JAVA_TOO_OLD not in reason else "; it needs Java 17, Debian: openjdk-17-jre-headless"
+            needs = "" if said and JAVA_TOO_OLD not in reason else "; it needs Java 17, Debian: openjdk-17-jre-headless"
+            cure = f"{needs}; build, load and dedup also run without Java: --engine local"
             raise NoSpark(f"Spark did not start ({reason}){cure}") from None
         finally:
             os.dup2(saved, STDERR)

@@ -24,6 +24,7 @@ from gnomon.shadow.metadata import (
     check_names,
     check_same,
     is_better_flat,
+    no_column,
     ordered,
 )
 from gnomon.shadow.storage import FileInfo
@@ -290,4 +291,4 @@ def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyCo
             f"column {name} has no type in any file: no values, or none that can be read; name another column"
         )
     known = [*dict.fromkeys(n for _, schema in columns for n in schema.names), *partitions]
-    raise UnknownColumn(f"the source has no column {name}; it has {', '.join(known) or 'none'}")
+    raise UnknownColumn(no_column([name], known))

@@ -6,9 +6,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.jobs.load import source_columns
 from gnomon.shadow import Index, UsageError
+from gnomon.shadow.errors import StalePointer
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
 from gnomon.shadow.tables import (
@@ -97,8 +99,13 @@ def layout_of(opened: Index, table: Table | None, batch: pa.Schema) -> Layout:
         style = style_of(None, spec.format, spec.read_options)
         columns = columns if spec.table else _some(batch, names)
     else:
-        with source_of(spec).storage.open(newest.path, known=newest.info) as reader:
-            style = style_of(reader, spec.format, spec.read_options)
+        root = source_of(spec).storage
+        try:
+            with root.open(newest.path, known=newest.info) as reader:
+                style = style_of(reader, spec.format, spec.read_options)
+        except (FileNotFoundError, NotADirectoryError):
+            what = "the newest file of the source vanished; nothing was appended"
+            raise StalePointer(what, join(root.root, newest.path), action=Action.RUN_AGAIN) from None
     folders = _folders(spec, table.folders if table is not None else _places(covered))
     bases = {base_of(path) for path in covered} if table is None and spec.partitions else set()
     return _checked(spec, style, columns, folders, next(iter(bases), ""))

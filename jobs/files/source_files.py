@@ -59,7 +59,8 @@ def describe(
     is_lake = root.source.versions is not None
 
     def one(info: FileInfo) -> Described:
-        with listed(root.storage, info, BUT_NAMED if is_lake else WHILE_LISTED) as reader:
+        advice = (BUT_NAMED, Action.RESTORE_OR_REPAIR) if is_lake else (WHILE_LISTED, Action.BUILD_AGAIN)
+        with listed(root.storage, info, *advice) as reader:
             with nullcontext() if is_lake else of_one_format(reader, format_name):
                 source = open_source(reader, format_name, options)
             partition = root.partition_of(info.path, partitions)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gnomon.jobs.load.row_reader import ERROR, OURS
 from gnomon.shadow import Index, UsageError
-from gnomon.shadow.metadata import check_names
+from gnomon.shadow.metadata import check_names, no_column
 
 HOWS = ("inner", "left")
 UNREADABLE = ("fail", "report")
@@ -46,7 +46,7 @@ def payload_columns(index: Index, sample: Sequence[str], columns: Sequence[str] 
     known, keys = index.view.columns, {key.name for key in index.spec.keys}
     unknown = [name for name in columns or () if name not in known]
     if unknown:
-        raise UsageError(f"the source has no column {', '.join(unknown)}; it has {', '.join(known)}")
+        raise UsageError(no_column(unknown, known))
     wanted = [name for name in dict.fromkeys(known if columns is None else columns) if name not in keys]
     both = [name for name in wanted if name in sample]
     if both:

@@ -114,8 +114,10 @@ def vacuum(
 
     No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata of the kept snapshots cannot
     be read (DamagedMetadata)."""
-    if not grace_seconds >= 0 or keep < 1:
-        raise UsageError(f"expected a grace of 0 s or more and 1 snapshot or more, found {grace_seconds:g} and {keep}")
+    if not grace_seconds >= 0:
+        raise UsageError("grace", expected="0 s or more", found=f"{grace_seconds:g}")
+    if keep < 1:
+        raise UsageError("keep", expected="1 snapshot or more", found=str(keep))
     read_spec(storage)
     now = time.time() if dry_run else time_of_store(storage)
     while True:

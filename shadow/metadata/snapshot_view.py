@@ -21,7 +21,7 @@ from gnomon.shadow.errors import (
 )
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
-from gnomon.shadow.metadata.spec import IndexSpec, check_names
+from gnomon.shadow.metadata.spec import IndexSpec, check_names, no_column
 from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
@@ -118,7 +118,7 @@ class View:
         check_names("columns", columns)
         unknown = [name for name in columns if name not in self.columns]
         if unknown:
-            raise UnknownColumn(f"the source has no column {', '.join(unknown)}; it has {', '.join(self.columns)}")
+            raise UnknownColumn(no_column(unknown, self.columns))
         return list(dict.fromkeys(columns))
 
     @cached_property

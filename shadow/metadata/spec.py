@@ -368,6 +368,15 @@ def check_names(what: str, names: object) -> None:
         raise UsageError(what, expected="a list of column names", found=repr(names))
 
 
+def no_column(unknown: Collection[str], known: Iterable[str]) -> str:
+    """The words for columns that a source does not have, with those that differ from one only in case."""
+    there = list(known)
+    alike = [name for name in there if name.lower() in {one.lower() for one in unknown}]
+    shown = ", ".join(name if name.strip() else repr(name) for name in unknown)
+    hint = f"; did you mean {', '.join(alike)}?" if alike else ""
+    return f"the source has no column {shown}; it has {', '.join(there) or 'none'}{hint}"
+
+
 def check_number(what: str, number: object) -> None:
     """Raise UsageError unless `number` is None or a whole number, not negative."""
     if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 0):

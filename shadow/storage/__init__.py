@@ -42,6 +42,7 @@ from gnomon.shadow.storage.locations import (
     is_absolute,
     is_local,
     join,
+    missing,
     split,
     storage_at,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "is_local",
     "join",
     "may_wait",
+    "missing",
     "probe",
     "source_storage",
     "split",

@@ -38,6 +38,14 @@ def as_location(place: Place) -> str:
     return os.path.expanduser(location) if location.startswith("~") else location
 
 
+def missing(package: str, error: ImportError) -> str:
+    """What a package needs that cannot be imported: the package itself, or a module that it imports."""
+    name = (error.name or package).partition(".")[0]
+    if name == package:
+        return f"the package {package}, which is not installed"
+    return f"the package {package}, which needs {name}, which is not installed"
+
+
 def storage_at(place: Place) -> Storage:
     """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark."""
     location = as_location(place)
@@ -70,8 +78,7 @@ def _remote(location: str, scheme: str, rest: str) -> Storage:
         store: Callable[[str], Storage] = getattr(import_module(module), name)
     except ImportError as error:
         raise StorageError(
-            f"stores of {scheme}:// need the package {package}, which is not installed ({error}); "
-            f"expected it here: pip install {package}",
+            f"stores of {scheme}:// need {missing(package, error)}; expected it here: pip install {package}",
             location,
         ) from None
     host, _, path = rest.partition("/")

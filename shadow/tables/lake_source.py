@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import SpecMismatch, UsageError
-from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable
+from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable, missing
 from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableHistory, TableVersion
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
@@ -190,11 +190,8 @@ def format_module(name: str, suffix: str = "") -> object:
     try:
         return import_module(f"{module}{suffix}")
     except ImportError as error:
-        raise UsageError(
-            f"reading it needs the package {package}, which is not installed ({error}); "
-            f"run pip install 'gnomon-index[{extra}]'",
-            name,
-        ) from None
+        what = f"reading it needs {missing(package, error)}; run pip install 'gnomon-index[{extra}]'"
+        raise UsageError(what, name) from None
 
 
 def field_of(

@@ -18,9 +18,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
+from gnomon.jobs.build import build as build_locally
 from gnomon.shadow import open_index, to_json
 from gnomon.shadow.metadata import json_files
-from gnomon.shadow.storage import LocalStorage, storage_at
+from gnomon.shadow.storage import LocalStorage, missing, storage_at
 from tests.java import VARIABLES
 from tests.shadow.make_index import index_source, write_source
 
@@ -549,3 +550,40 @@ def test_verify_says_what_the_log_of_a_table_cannot_prove_any_more(
     shutil.rmtree(table / "_delta_log")
     code, out, _ = run(capsys, "verify", index)
     assert (code, "no Delta table there" in out) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "SOURCE", "NEW", "--key", "", "--engine", "local"], "the source has no column ''; it has "),
+        (["build", "SOURCE", "NEW", "--key", "ID", "--engine", "local"], "; did you mean id?"),
+        (["get", "INDEX", "7", "--columns", "N"], "the source has no column N; it has id, n; did you mean n?"),
+        (["build", "--key"], "gnomon build: Option '--key' requires an argument; see gnomon build --help"),
+        (["get", "INDEX", "-user"], "; a key that begins with - stands after --; see gnomon get --help"),
+        (
+            ["get", "INDEX", "7", "--newest"],
+            "SOURCE has no versions, as a Delta or Iceberg table has; run gnomon build",
+        ),
+        (["vacuum", "INDEX", "--keep", "0"], "keep: expected 1 snapshot or more, found 0"),
+    ],
+)
+def test_a_wrong_command_says_in_one_line_what_helps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    source, index = tmp_path / "source", tmp_path / "index"
+    source.mkdir()
+    pq.write_table(pa.table({"id": [7], "n": [1]}), source / "a.parquet")
+    build_locally(None, source, index, ["id"])
+    capsys.readouterr()
+    places = {"SOURCE": str(source), "INDEX": str(index), "NEW": str(tmp_path / "new")}
+    assert main([places.get(word, word) for word in words]) == 2
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line != "gnomon: list"]
+    assert message.replace("SOURCE", str(source)) in line
+
+
+def test_a_package_that_lacks_a_module_is_not_called_missing() -> None:
+    assert (
+        missing("pyiceberg", ImportError(name="pyiceberg.catalog")) == "the package pyiceberg, which is not installed"
+    )
+    found = missing("pyiceberg", ImportError(name="requests"))
+    assert found == "the package pyiceberg, which needs requests, which is not installed"

@@ -302,3 +302,20 @@ def test_digits_that_the_source_cannot_hold_are_refused(tmp_path: Path) -> None:
     assert append_new(None, tmp_path / "index", fits, "fits").appended == 1
     with pytest.raises(UsageError, match=r"batch: column at: .*; nothing was appended; expected timestamp\[us\]"):
         append_new(None, tmp_path / "index", lost, "lost")
+
+
+def test_an_append_whose_newest_source_file_vanishes_ends_with_one_line(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = append_module.bring_up_to_date
+    newest = lake / "source/dt=1/a.parquet"
+
+    def vanishing(*arguments: Any) -> Any:
+        log = real(*arguments)
+        newest.unlink()
+        return log
+
+    monkeypatch.setattr(append_module, "bring_up_to_date", vanishing)
+    with pytest.raises((StalePointer, FilesVanished)) as caught:
+        append(lake, rows(80, 120))
+    assert str(newest) in str(caught.value)

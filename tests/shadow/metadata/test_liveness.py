@@ -23,6 +23,7 @@ from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.report import Report
+from gnomon.shadow.verify.samples import Samples
 from tests.shadow.make_index import index_source, write_source
 
 A, B, C, D = "p=1/a.parquet", "p=1/b.parquet", "p=1/c.parquet", "p=2/d.parquet"
@@ -144,7 +145,7 @@ def proved(storage: Storage, view: View) -> None:
     """The verifier has its own rule."""
     segment = view.segments[0]
     report = Report(storage.root)
-    FolderProof(storage, view.spec, segment, view.spec.folder_of("p=1"), report).run(0)
+    FolderProof(storage, view.spec, segment, view.spec.folder_of("p=1"), report, Samples({}, {})).run(0)
     for fault in report.faults:
         raise DamagedIndexFile(fault.what, fault.path, fault.offset or 0)
 
