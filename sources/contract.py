@@ -34,6 +34,10 @@ class SourceFile(Protocol):
         """Mean bytes of a row in the file, at least 1: from its metadata, or from its first rows."""
 
     @property
+    def ragged(self) -> int:
+        """The records that scans found so far with fewer or more fields than the header (CSV); 0 in other formats."""
+
+    @property
     def schema(self) -> pa.Schema:
         """The file's columns in file order, in the types that `fetch` returns."""
 

@@ -72,6 +72,10 @@ class DeclaredFile:
         return self._file.rows
 
     @property
+    def ragged(self) -> int:
+        return self._file.ragged
+
+    @property
     def row_bytes(self) -> int:
         return self._file.row_bytes
 

@@ -184,6 +184,8 @@ def _show_result(result: BuildResult, source: str, json: bool) -> None:
             f"read {megabytes(result.source_bytes_read)} of {megabytes(result.source_bytes)}, "
             f"wrote {megabytes(result.index_bytes)} in {counted(result.index_files, 'index file')}"
         )
+    if result.ragged_rows:
+        say(f"{counted(result.ragged_rows, 'row')} of these have fewer or more fields than the header of their file")
 
 
 def _asked(

@@ -61,6 +61,7 @@ def describe(index: Index) -> dict[str, Any]:
         "keys": list(map(_column, spec.keys)),
         "include": list(map(_column, spec.include)),
         "rows": view.snapshot.rows,
+        "ragged_rows": sum(file.ragged for file in view.covered.values()),
         "segments": len(view.segments),
         "index_files": len(files),
         "index_bytes": sum(file.size for file in files),
@@ -172,7 +173,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         if source["location"]
         else "source     none: the entries hold the values",
         f"key        {', '.join(map(_column_text, facts['keys']))}",
-        f"rows       {facts['rows']:,}",
+        f"rows       {facts['rows']:,}" + (f", {ragged:,} ragged" if (ragged := facts["ragged_rows"]) else ""),
         f"size       {megabytes(facts['index_bytes'])} in {counted(facts['index_files'], 'index file')} of "
         f"{counted(facts['segments'], 'segment')}, {per_entry:.1f} bytes an entry",
         f"layout     {facts['layout']}",

@@ -121,7 +121,7 @@ def _write(
         try:
             entries = scan(spark, root.storage.root, spec, others, in_spark=True)
             beginning = likely_beginning(root.storage, spec, others)
-            written, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
+            written, _, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
             if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
                 return written, list(described)
         except SPARK_ERRORS as error:
@@ -130,7 +130,7 @@ def _write(
         # Spark cannot read a file, or silently returns fewer rows of a damaged one. `sources` reads it, or names the
         # damaged file and place. It replaces the written files.
     entries = scan(spark, root.storage.root, spec, others, in_spark=False)
-    written, rows = write_index_files(entries, storage.root, spec, segment, others)
+    written, rows, ragged = write_index_files(entries, storage.root, spec, segment, others)
     # The tasks sort by file number. The segment lists its files in the same order, so that entries of a key have it.
     numbers = {one.entry.path: number for number, one in enumerate(described)}
-    return written, sorted([*empty, *with_rows(others, rows)], key=lambda one: numbers[one.entry.path])
+    return written, sorted([*empty, *with_rows(others, rows, ragged)], key=lambda one: numbers[one.entry.path])

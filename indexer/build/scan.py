@@ -25,6 +25,7 @@ from gnomon.shadow.storage import is_local, join, source_storage
 
 GROUP, FILE, ROW = "__gnomon_group", "__gnomon_file", "__gnomon_row"
 SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
+MOST_COUNTED = 2**31 - 1  # ragged records of a range of a file
 FOLDER, PATH_HASH = "__gnomon_folder", "__gnomon_path_hash"
 URI_SAFE = "/;:@&=+$,-_.!~*'()"  # characters that java.net.URI does not escape in a path
 
@@ -94,15 +95,16 @@ def _by_sources(
         storage = source_storage(root)
         for batch in batches:
             for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
-                rows = 0
-                for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split):
+                rows, ragged = 0, list[int]()
+                for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split, ragged.append):
                     rows += len(offsets)
                     numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folders[file], file)]
                     arrays = [*values, *numbers, offsets, sub_offsets, sizes]
                     yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
                 nulls = [pa.nulls(1, key_type(c.type).arrow) for c in columns]
                 kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
-                count = [pa.array([n], kind) for n, kind in zip((behind, file, rows, 0, 0), kinds, strict=True)]
+                counted = (behind, file, rows, 0, min(sum(ragged), MOST_COUNTED))
+                count = [pa.array([n], kind) for n, kind in zip(counted, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
 
     stored = [StructField(name, key_spark_type(c.type)) for name, c in zip(names, columns, strict=True)]

@@ -62,10 +62,10 @@ def write_index_files(
     segment: str,
     described: Sequence[Described],
     beginning: str = "",
-) -> tuple[list[IndexFileEntry], dict[int, int]]:
+) -> tuple[list[IndexFileEntry], dict[int, int], dict[int, int]]:
     """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files and, if
-    the scan counts them, the rows of each file by its ordinal. `beginning` is a likely prefix of the first key
-    (`sort_prefix`)."""
+    the scan counts them, the rows of each file and its ragged ones, by its ordinal. `beginning` is a likely prefix of
+    the first key (`sort_prefix`)."""
     folders = folders_of(spec, described)
     rows = sum(one.likely_rows for one in described)
     task = WriteTask(
@@ -80,13 +80,14 @@ def write_index_files(
     order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
     placed = by_index_file(entries, spec, len(folders), rows, order, beginning)
     written = placed.mapInArrow(_writer(task, _entries), RESULT_DDL).collect()
-    counts: Counter[int] = Counter()
+    counts, ragged = Counter[int](), Counter[int]()
     for row in written:
         if row.path is None:
             counts[row.bucket] += row.entries
+            ragged[row.bucket] += row.size
     entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
     check_files_visible(storage_at(index), {entry.path: entry.size for entry in entries_of})
-    return entries_of, dict(counts)
+    return entries_of, dict(counts), dict(ragged)
 
 
 def check_files_visible(storage: Storage, sizes: Mapping[str, int]) -> None:
@@ -197,9 +198,10 @@ def _writer(
 
 
 def _counts(piece: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The counts of a scan, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries."""
-    pairs = zip(piece.column(FILE).to_pylist(), piece.column(ROW).to_pylist(), strict=True)
-    return [{"path": None, "bucket": file, "entries": rows} for file, rows in pairs]
+    """The counts of a scan, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries, its
+    ragged rows as the size."""
+    found = zip(*(piece.column(name).to_pylist() for name in (FILE, ROW, SIZE)), strict=True)
+    return [{"path": None, "bucket": file, "entries": rows, "size": ragged} for file, rows, ragged in found]
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

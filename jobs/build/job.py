@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gnomon.jobs.build.engine import Engine
 from gnomon.jobs.build.planning import Plan, plan
-from gnomon.jobs.build.specs import BuildRequest, Vanished, check_case, check_types, new_spec
+from gnomon.jobs.build.specs import BuildRequest, Vanished, check_case, check_ragged, check_types, new_spec
 from gnomon.jobs.build.text_columns import infer_schema
 from gnomon.jobs.files import Described, check_unchanged, columns_of, describe
 from gnomon.jobs.local import LocalEngine
@@ -42,7 +42,8 @@ class BuildResult:
     """The result of a build. It has the bytes of the written index files, of the indexed source files, and of their
     indexed columns, which the scan reads. `skipped_files` were covered already and not read; `empty_files` were indexed
     and have no rows. `stage_seconds` has the seconds of each stage, out of `seconds`. `mapped_files` is the number of
-    files whose page maps were recorded, `page_map_bytes` their bytes. `flat` is the layout."""
+    files whose page maps were recorded, `page_map_bytes` their bytes. `flat` is the layout. `ragged_rows` are the
+    indexed rows with fewer or more fields than the header of their CSV file."""
 
     snapshot: int
     committed: bool
@@ -65,6 +66,7 @@ class BuildResult:
     mapped_files: int = 0
     page_map_bytes: int = 0
     flat: bool = False
+    ragged_rows: int = 0
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -266,6 +268,7 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
         planned = replace(planned, difference=difference)
         if view is not None and planned.is_done and batch is None:
             return _result(planned, view.snapshot, [], [], view.spec, False)
+    check_ragged(spec, described)
     if described:
         with stages.stage("verify"):
             check_unchanged(root, described, spec)
@@ -373,4 +376,5 @@ def _result(
         mapped_files=len(maps),
         page_map_bytes=sum(one.length for one in maps),
         flat=spec.flat,
+        ragged_rows=sum(one.entry.ragged for one in described),
     )

@@ -31,9 +31,11 @@ from gnomon.shadow.storage import FileInfo
 from gnomon.shadow.tables import TEXT, is_lake
 from gnomon.sources import open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
+from gnomon.sources.text import RAGGED, flag
 from gnomon.sources.types import parse_ddl
 
 UNKNOWN_TYPE = "unknown"
+MOST_RAGGED = 0.1  # share of the records of a CSV file
 RESERVED = ("_metadata", "__gnomon")
 Columns = Sequence[tuple[str, pa.Schema]]  # of files, or of a table
 
@@ -259,6 +261,20 @@ def check_case(known: Collection[str], described: Sequence[Described]) -> None:
                     "with that name, or index it as a table that declares its columns",
                     one.entry.path,
                 )
+
+
+def check_ragged(spec: IndexSpec, described: Sequence[Described]) -> None:
+    """Raise UsageError for a CSV file of which more than MOST_RAGGED of the records have fewer or more fields than its
+    header, unless the option says that they may: a wrong quote or delimiter reads other records than were written."""
+    if flag(spec.read_options, RAGGED, False):
+        return
+    for one in described:
+        if one.entry.ragged > MOST_RAGGED * one.entry.rows:
+            raise UsageError(
+                f"{one.entry.ragged:,} of its {one.entry.rows:,} records have fewer or more fields than the header; "
+                "nothing was committed; check the options quote, escape and delimiter, or say --option ragged=true",
+                one.entry.path,
+            )
 
 
 def _fits(arrow: pa.DataType, column: KeyColumn) -> bool:

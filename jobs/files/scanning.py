@@ -1,6 +1,6 @@
 """The scan of the indexed columns of a source file."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -11,11 +11,14 @@ from gnomon.shadow.storage import FileInfo, Readable
 from gnomon.sources import Split, open_source
 
 
-def scan_file(storage: Readable, info: FileInfo, spec: IndexSpec, split: Split) -> Iterator[list[pa.Array]]:
-    """The batches of a range of a listed file, as `stored_columns` makes them. StalePointer where the file changed
-    since the listing."""
+def scan_file(
+    storage: Readable, info: FileInfo, spec: IndexSpec, split: Split, on_ragged: Callable[[int], None]
+) -> Iterator[list[pa.Array]]:
+    """The batches of a range of a listed file, as `stored_columns` makes them. `on_ragged` is called at the end, with
+    the number of ragged records. StalePointer where the file changed since the listing."""
     with listed(storage, info) as reader:
         source = open_source(reader, spec.format, spec.read_options)
         names = [column.name for column in (*spec.stored_keys, *spec.include)]
         there = [name for name in names if name in source.schema.names]
         yield from stored_columns(spec, source.scan(reader, there, split), reader.name)
+        on_ragged(source.ragged)

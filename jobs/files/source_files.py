@@ -139,15 +139,16 @@ def listed(
         raise StalePointer(f"the file {what} {when}", where, action=action) from None
 
 
-def with_rows(described: Sequence[Described], rows: Mapping[int, int]) -> list[Described]:
-    """The files, each with its number of rows. A file that is not counted gets the scan's count from `rows`, by
-    ordinal. BuildFailed where the scan has no count of it."""
+def with_rows(described: Sequence[Described], rows: Mapping[int, int], ragged: Mapping[int, int]) -> list[Described]:
+    """The files, each with its number of rows. A file that is not counted gets the scan's counts from `rows` and
+    `ragged`, by ordinal. BuildFailed where the scan has no count of it."""
     counted = []
     for ordinal, one in enumerate(described):
         if not one.is_counted:
             if ordinal not in rows:
                 raise BuildFailed("the scan did not count its rows; nothing was committed", one.entry.path)
-            one = replace(one, entry=replace(one.entry, rows=rows[ordinal]), is_counted=True)
+            entry = replace(one.entry, rows=rows[ordinal], ragged=ragged.get(ordinal, 0))
+            one = replace(one, entry=entry, is_counted=True)
         counted.append(one)
     return counted
 

@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 
@@ -99,19 +101,27 @@ class LocalEngine:
             )
         by_path = {one.entry.path: one for one in described}
 
+        ragged: Counter[str] = Counter()
+
         def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
             for split in by_path[file.path].splits:
-                yield from scan_file(root.storage, file.info, spec, split)
+                count = partial(_add, ragged, file.path)
+                yield from scan_file(root.storage, file.info, spec, split, count)
 
         with stages.stage("write", len(described), FILES, rows, is_about):
             on_progress = _reporter(stages, Step("write", 0, len(described), FILES, rows, is_about))
             files = [one.entry for one in described]
             written, counts = index_locally(storage, spec, segment, scan, files, self.memory, on_progress)
-        return written, with_rows(described, dict(enumerate(counts)))
+        of_files = {number: ragged[file.path] for number, file in enumerate(files)}
+        return written, with_rows(described, dict(enumerate(counts)), of_files)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
         yield
+
+
+def _add(counts: Counter[str], name: str, number: int) -> None:
+    counts[name] += number
 
 
 def _reporter(stages: Stages, step: Step) -> Callable[[int], None]:

@@ -69,7 +69,8 @@ class PageMapsEntry:
 class SourceFileEntry:
     """A source file in its state when it was indexed. Its fingerprint is size, modification time (nanoseconds) and the
     store's etag (empty where it has none). `digest` is a digest of its own metadata, which a copy keeps. `page_maps`,
-    if recorded, have the places of its pages. `ctime_ns` is the ctime of a local file (`FileInfo`), else 0."""
+    if recorded, have the places of its pages. `ctime_ns` is the ctime of a local file (`FileInfo`), else 0. `ragged`
+    counts its rows with fewer or more fields than the header (CSV)."""
 
     path: str
     partition: str
@@ -80,6 +81,7 @@ class SourceFileEntry:
     etag: str = ""
     page_maps: PageMapsEntry | None = None
     ctime_ns: int = 0
+    ragged: int = 0
 
     @property
     def info(self) -> FileInfo:
@@ -286,7 +288,7 @@ def _index_file(record: dict[str, Any]) -> IndexFileEntry:
 
 
 def _source_file(record: dict[str, Any]) -> SourceFileEntry:
-    found = record.get("page_maps")  # the first versions wrote manifests without this field and ctime_ns
+    found = record.get("page_maps")  # the first versions wrote manifests without this field, ctime_ns and ragged
     return SourceFileEntry(
         record["path"],
         sys.intern(record["partition"]),
@@ -297,4 +299,5 @@ def _source_file(record: dict[str, Any]) -> SourceFileEntry:
         record["etag"],
         found and PageMapsEntry(found["path"], found["size"], found["offset"], found["length"], found["crc32"]),
         record.get("ctime_ns", 0),
+        record.get("ragged", 0),
     )

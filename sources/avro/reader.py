@@ -106,6 +106,7 @@ class AvroFile:
     """One Avro file, with its header read. Safe to share between threads."""
 
     rows = None  # the header does not say
+    ragged = 0
     of_iceberg = False  # how the schema is read
 
     def __init__(

@@ -68,6 +68,8 @@ class OrcFile:
     """One ORC file, with its footer read. Safe to share between threads: metadata of stripes is added, never
     changed."""
 
+    ragged = 0
+
     def __init__(self, footer: Footer, size: int, digest: str) -> None:
         self._footer = footer
         self._size = size

@@ -68,6 +68,8 @@ def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -
 class ParquetFile:
     """One Parquet file, with its footer read. Safe to share between threads."""
 
+    ragged = 0
+
     def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: ReadPlanner) -> None:
         self._footer = footer
         self._types = types

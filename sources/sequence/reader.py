@@ -43,6 +43,8 @@ def open_sequence(reader: RangeReader, options: Options | None = None) -> "Seque
 class SequenceFile:
     """One SequenceFile, with its header read. Safe to share between threads: only an estimate of lengths changes."""
 
+    ragged = 0
+
     def __init__(self, layout: RowLayout, size: int, head: bytes, path: str) -> None:
         self._layout = layout
         self._size = size

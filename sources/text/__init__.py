@@ -12,7 +12,7 @@
 - `write_jsonl`  JSON lines written like another one of their source
 """
 
-from gnomon.sources.text.csv import CSV_OPTIONS, infer_csv, merge_csv, open_csv
+from gnomon.sources.text.csv import CSV_OPTIONS, RAGGED, infer_csv, merge_csv, open_csv
 from gnomon.sources.text.jsonl import JSON_OPTIONS, infer_jsonl, open_jsonl
 from gnomon.sources.text.open_text import flag
 from gnomon.sources.text.write_csv import csv_style
@@ -21,6 +21,7 @@ from gnomon.sources.text.write_jsonl import jsonl_style
 __all__ = [
     "CSV_OPTIONS",
     "JSON_OPTIONS",
+    "RAGGED",
     "csv_style",
     "flag",
     "infer_csv",

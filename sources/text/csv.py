@@ -2,8 +2,9 @@
 widths.
 
 An empty field without quotes is null, with quotes the empty text. A record with fewer fields than columns has nulls for
-the rest, as in Spark. A record with more fields is an error, unless the schema allows for it: without the option
-`schema` the file has as many columns as the widest record of the first megabyte, while `infer_csv` reads all records.
+the rest, as in Spark; a build counts such records. A record with more fields is an error, unless the schema allows for
+it: without the option `schema` the file has as many columns as the widest record of the first megabyte, while
+`infer_csv` reads all records.
 """
 
 import re
@@ -26,6 +27,7 @@ from gnomon.sources.types import RefusedValue, converter, parse_ddl, to_ddl
 
 SCHEMA = "schema"
 INFER = "infer_schema"
+RAGGED = "ragged"
 CSV_OPTIONS: Mapping[str, str] = {
     "header": "true (the default): the first record has the column names",
     "delimiter": "one character; default: a comma, in files named .tsv a tab",
@@ -35,6 +37,7 @@ CSV_OPTIONS: Mapping[str, str] = {
     SCHEMA: "the columns, as Spark's DDL; default: all are strings",
     INFER: "true: without a schema types are inferred from all rows, as by Spark's inferSchema",
     "multiline": "false: no quoted field holds a line end, so files can be split",
+    RAGGED: "true: any share of the records may have fewer or more fields than the header",
     **OPTIONS,
 }
 HEAD_BYTES = 1 << 20  # read for names and widths
@@ -60,7 +63,8 @@ def open_csv(reader: RangeReader, options: Options) -> TextFile:
     width = max(int(head.widths.max(initial=0)), len(names or ()))
     given = parse_ddl(options[SCHEMA]) if SCHEMA in options else None
     schema = _limited(_schema(names, width, given), opened.path)
-    return TextFile(opened, CsvGrammar(dialect, schema), opened.first + first, mean_bytes(head))
+    fields = len(names) if names is not None else int(head.widths[0]) if len(head.widths) else 0
+    return TextFile(opened, CsvGrammar(dialect, schema, fields), opened.first + first, mean_bytes(head))
 
 
 def infer_csv(reader: RangeReader, options: Options) -> pa.Schema:
@@ -92,16 +96,17 @@ def merge_csv(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 class CsvGrammar:
-    def __init__(self, dialect: Dialect, schema: pa.Schema) -> None:
+    def __init__(self, dialect: Dialect, schema: pa.Schema, fields: int = 0) -> None:
         self._dialect = dialect
         self.schema = schema
+        self._fields = fields
 
     @property
     def splittable(self) -> bool:
         return not self._dialect.multiline
 
     def find(self, data: bytes, final: bool) -> CsvBlock:
-        return CsvBlock(self._dialect, self.schema, data, final)
+        return CsvBlock(self._dialect, self.schema, data, final, self._fields)
 
     def end_of(self, data: bytes, begin: int, final: bool) -> int | None:
         found = self._dialect.record(data, begin)
@@ -159,9 +164,13 @@ def _limited(schema: pa.Schema, path: str) -> pa.Schema:
 
 
 def _ends_early(opened: Opened, dialect: Dialect) -> bool:
-    """Whether the head is too short to hold the header."""
+    """Whether the head is too short to hold the header. DamagedSource for a header with a quote that is not closed."""
     text = opened.head[opened.first :]
-    record = dialect.record(text, len(text) - len(text.lstrip(b"\r\n")))
+    begin = len(text) - len(text.lstrip(b"\r\n"))
+    try:
+        record = dialect.record(text, begin)
+    except RefusedValue as error:
+        raise DamagedSource(f"the header: {error}", opened.path, opened.first + begin) from None
     return not opened.complete and (record is None or record[1] >= len(text) - 1)
 
 

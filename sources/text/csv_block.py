@@ -21,7 +21,11 @@ from gnomon.sources.types import RefusedValue, from_text
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
+LINE_END = re.compile(rb"[\r\n]")
 UNCLOSED = "a quote that does not close before the {} ends"
+SWALLOWED = (
+    "text after a quote that opened in another line: a quote was not closed, and the next records are in its field"
+)
 Field = tuple[bytes, bool]  # the value, and whether it was quoted
 
 
@@ -39,6 +43,8 @@ class Dialect:
 
     def record(self, data: bytes, begin: int) -> tuple[list[Field], int] | None:
         """The fields of the record at `begin`, and the end of the record; None when `data` ends within a quote.
+        RefusedValue where more than spaces follows a quoted field that has a line end: its quote was meant to close
+        before.
 
         Bytes after a closing quote belong to the value unchanged; a quote elsewhere in a field is an ordinary
         character."""
@@ -58,6 +64,8 @@ class Dialect:
                 value, position = self._plain_value(match[1]), match.end()
             rest = self._unquoted.match(data, position)
             assert rest is not None
+            if quoted and rest[0].strip(b" \t") and LINE_END.search(value):
+                raise RefusedValue(begin, SWALLOWED)
             fields.append((value + rest[0], quoted))
             position = rest.end()
             if data[position : position + 1] != self.delimiter:
@@ -93,10 +101,10 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 class CsvBlock:
     """The records of a block. `widths` has the number of fields of each record; the schema has the columns in the order
-    of the fields."""
+    of the fields. `fields` is the number that the header or the first record has; records of another one are ragged."""
 
-    def __init__(self, dialect: Dialect, schema: pa.Schema, data: bytes, final: bool) -> None:
-        self._dialect, self._schema = dialect, schema
+    def __init__(self, dialect: Dialect, schema: pa.Schema, data: bytes, final: bool, fields: int = 0) -> None:
+        self._dialect, self._schema, self._fields = dialect, schema, fields
         self.data = data
         array = np.frombuffer(data, dtype=np.uint8)
         inside = self._inside_quotes(array)
@@ -175,6 +183,9 @@ class CsvBlock:
         starts, ends = self.starts[begin:end], self.ends[begin:end]
         check_utf8(self.data, starts, ends)
         return [self.data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def ragged(self, rows: int) -> int:
+        return int(np.count_nonzero(self.widths[:rows] != self._fields))
 
     def read(self, begin: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
         check_utf8(self.data, self.starts[begin:end], self.ends[begin:end])

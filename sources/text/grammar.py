@@ -24,6 +24,9 @@ class Block(Protocol):
     def texts(self, begin: int, end: int) -> list[bytes]:
         """The bytes of records. `RefusedValue` for the first that is not UTF-8."""
 
+    def ragged(self, rows: int) -> int:
+        """The number of the first `rows` records that have another number of fields than the others."""
+
     def read(self, begin: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
         """The records from ordinal `begin` to `end`. `RefusedValue` counts from `begin`."""
 

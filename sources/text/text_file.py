@@ -40,6 +40,7 @@ class TextFile:
     def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
         self._size, self._digest, self._packed = opened.size, opened.digest, opened.packed
         self._grammar, self._first, self._row_bytes = grammar, first, row_bytes
+        self.ragged = 0
 
     @property
     def rows(self) -> None:
@@ -76,6 +77,7 @@ class TextFile:
         together = min(BATCH_ROWS, max(BATCH_VALUES // max(values, 1), 1))
         for base, block in self.blocks(reader, begin, end):
             rows = len(block.starts) if self._packed else int(np.searchsorted(block.starts, end - base))
+            self.ragged += block.ragged(rows)
             for low in range(0, rows, together):
                 yield from _rows(block, base, low, min(low + together, rows), columns, path)
 
@@ -194,7 +196,10 @@ class TextFile:
                     offset,
                     action=Action.BUILD_AGAIN,
                 )
-            end_at = self._grammar.end_of(part, local, final)
+            try:
+                end_at = self._grammar.end_of(part, local, final)
+            except RefusedValue as error:
+                raise DamagedSource(str(error), path, offset) from None
             if end_at is not None:
                 ended[offset] = part[local:end_at]
             elif final:

@@ -99,3 +99,21 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     build(None, tmp_path / "source", tmp_path / "index", ["id"])
     with pytest.raises(SpecMismatch):
         build(None, tmp_path / "source", tmp_path / "index", ["v"])
+
+
+def test_ragged_records_are_counted_shown_and_refused_from_a_tenth(tmp_path: Path) -> None:
+    source, index = tmp_path / "source", tmp_path / "index"
+    source.mkdir()
+    lines = [f"{i},x,y" for i in range(30)]
+    (source / "a.csv").write_text("\n".join(["id,a,b", *lines, "30,x", "31,x,y,z", ""]))
+    built = build(None, source, index, ["id"])
+    assert (built.rows_indexed, built.ragged_rows) == (32, 2)
+    assert [file.ragged for file in open_index(index).view.covered.values()] == [2]
+    (source / "b.csv").write_text("\n".join(["id,a,b", "40,x,y", "41,x", ""]))
+    with pytest.raises(
+        UsageError, match=r"b\.csv: 1 of its 2 records have fewer or more fields than the header; nothing"
+    ):
+        build(None, source, index, ["id"])
+    other = build(None, source, tmp_path / "other", ["id"], options={"ragged": "true"})
+    assert (other.rows_indexed, other.ragged_rows) == (34, 3)
+    assert open_index(tmp_path / "other").fetch("41") == [{"id": "41", "a": "x", "b": None, "_c3": None}]

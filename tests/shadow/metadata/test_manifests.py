@@ -34,7 +34,9 @@ INDEX_FILES = (
 SOURCE_FILES = (
     SourceFileEntry("p=1/ü.parquet", "p=1", 10, 2**40, 1_700_000_000_123_456_789, "ab" * 16),
     SourceFileEntry("p=2/b.parquet", "p=2", 3, 1, 2, ""),
-    SourceFileEntry("p=2/c.parquet", "p=2", 2, 1, 2, "", "tag", PageMapsEntry("m", 2**40, 2**39, 2**38, 2**32 - 1), 9),
+    SourceFileEntry(
+        "p=2/c.parquet", "p=2", 2, 1, 2, "", "tag", PageMapsEntry("m", 2**40, 2**39, 2**38, 2**32 - 1), 9, 3
+    ),
 )
 SEGMENT = Segment("s", INDEX_FILES, SOURCE_FILES)
 
@@ -49,7 +51,7 @@ def test_a_list_comes_back_as_written(storage: Storage) -> None:
     assert read_segment(storage, ref) == SEGMENT
 
 
-@pytest.mark.parametrize("missing", [("ctime_ns",), ("ctime_ns", "page_maps")])
+@pytest.mark.parametrize("missing", [("ragged",), ("ragged", "ctime_ns"), ("ragged", "ctime_ns", "page_maps")])
 def test_a_list_from_before_a_field_is_read(storage: Storage, missing: Sequence[str]) -> None:
     ref = write_segment(storage, SEGMENT)
     reader = fastavro.reader(io.BytesIO(storage.read(manifest_path("s"))))
@@ -62,7 +64,7 @@ def test_a_list_from_before_a_field_is_read(storage: Storage, missing: Sequence[
     storage.delete(manifest_path("s"))
     storage.put_new(manifest_path("s"), [data])
     found = read_segment(storage, SegmentRef("s", len(data), zlib.crc32(data)))
-    empty: dict[str, Any] = {"ctime_ns": 0} | ({"page_maps": None} if "page_maps" in missing else {})
+    empty: dict[str, Any] = {name: {"page_maps": None}.get(name, 0) for name in missing}
     assert found == replace(SEGMENT, source_files=tuple(replace(file, **empty) for file in SOURCE_FILES))
     assert ref.id == found.id
 

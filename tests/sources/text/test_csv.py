@@ -17,6 +17,7 @@ from gnomon.sources.pointers import OFFSET, SIZE
 from gnomon.sources.text import infer_csv, merge_csv
 from gnomon.sources.text.csv_block import CsvBlock, Dialect
 from gnomon.sources.text.text_file import PIECE_BYTES
+from gnomon.sources.types import RefusedValue
 from gnomon.sources.types.ddl import to_ddl
 from tests.profiles import examples
 from tests.sources.readers import BytesReader
@@ -214,6 +215,9 @@ def test_options_it_does_not_take_are_refused_by_name(options: dict[str, str], m
         (b'a,b\n1,x\n2,"y\n', {}, 8, "a quote that does not close before the file ends"),
         (b'a,b\n1,x\n2,"y\n3,z"\n', {"multiline": "false"}, 8, "a quote that does not close before the line ends"),
         (b"a,b\n1,x\n2,\xff\n", {}, 8, "a record that is not UTF-8: 0xff at its byte 2"),
+        (b'a,b\n1,x\n2,"y\n3,"z"\n4,w\n', {}, 8, "text after a quote that opened in another line"),
+        (b'a,b\r1,x\r2,"y\r3,"z"\r4,w\r', {}, 8, "text after a quote that opened in another line"),
+        (b'a,b\n1,x\n2,"y\n3,\\"z"w"\n', {"escape": "\\"}, 8, "text after a quote that opened in another line"),
     ],
 )
 def test_damage_is_reported_with_its_place_and_the_rows_before_it(
@@ -229,7 +233,26 @@ def test_damage_is_reported_with_its_place_and_the_rows_before_it(
         source.fetch(reader, [(offset, 0)], source.schema.names)
 
 
+def test_text_after_a_quote_is_part_of_the_value_within_a_line_and_spaces_are_in_any_case() -> None:
+    assert read(b'a,b\n1,"x"y\n2,"x\nz" \n') == [("1", "xy"), ("2", "x\nz ")]
+
+
+def test_records_of_another_width_are_counted_by_scans() -> None:
+    for data, options, ragged in (
+        (b"a,b\n1,x\n2\n3,x,y\n\n4,z\n", {}, 2),
+        (b"1,x\n2\n3,x\n", {"header": "false"}, 1),
+        (b"a,b\n1,x\n2,y\n", {"schema": "a int, b string, c string"}, 0),
+    ):
+        reader, source = opened(data, **options)
+        assert source.ragged == 0
+        for _ in source.scan(reader, source.schema.names):
+            pass
+        assert source.ragged == ragged
+
+
 def test_headers_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: the header: text after a quote that opened in"):
+        opened(b'"a,b\n1,"2"\n')
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: a quote that does not close before the file ends"):
         opened(b'"a,b\n1,2\n')
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 1: the header: a record that is not UTF-8"):
@@ -366,7 +389,12 @@ def test_many_records_at_once_are_what_the_rule_says(text: str, final: bool) -> 
     schema = pa.schema([(f"_c{i}", pa.string()) for i in range(40)])
     rule, position = [], 0
     while position < len(data):
-        record = RULE.record(data, position)
+        try:
+            record = RULE.record(data, position)
+        except RefusedValue as error:
+            with pytest.raises(RefusedValue, match=str(error)):
+                CsvBlock(RULE, schema, data, final)
+            return
         if record is None or (record[1] == len(data) and not final):
             break
         fields, end = record
