@@ -8,6 +8,7 @@ from gnomon.btree.hashing import bucket_of, xxhash64
 from gnomon.shadow.current_snapshot import State
 from gnomon.shadow.fetch import FetchStats
 from gnomon.shadow.lookup import Lookup, ParsedKey
+from gnomon.shadow.storage import Identity
 
 MOST_FILTERS = 64  # filters of a key: more take long to check
 
@@ -24,7 +25,7 @@ class AtHand:
         """Whether look-ups have computed the cached tables of the view, which may be large."""
         return {"partition_values", "_values_of", "index_files"} <= self._state.view.__dict__.keys()
 
-    def are_unchanged(self, opened: Mapping[str, int]) -> bool:
+    def are_unchanged(self, opened: Mapping[str, Identity]) -> bool:
         """Whether source files are certain to be unchanged, as in `Index.is_unchanged`. False also where memory does
         not suffice."""
         fetcher, view = self._state.fetcher, self._state.view
@@ -34,7 +35,7 @@ class AtHand:
             return False
         files = view.covered
         return all(
-            path in files and fetcher.files.is_surely_unchanged(files[path], ctime) for path, ctime in opened.items()
+            path in files and fetcher.files.is_surely_unchanged(files[path], known) for path, known in opened.items()
         )
 
     def denies(self, key: ParsedKey, stats: FetchStats) -> bool:

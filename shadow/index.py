@@ -44,7 +44,7 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion
 from gnomon.shadow.rows_of_files import IndexedFiles
-from gnomon.shadow.storage import CacheCounts, Storage, is_absolute, split
+from gnomon.shadow.storage import CacheCounts, Identity, Storage, is_absolute, split
 from gnomon.sources import Pointer
 
 Result = TypeVar("Result")
@@ -145,14 +145,14 @@ class Index:
         """Whether the source file at this whole path exists and is the one that was indexed."""
         return self._current.state.is_as_indexed(where)
 
-    def is_unchanged(self, opened: Mapping[str, int]) -> bool:
-        """Whether source files, by their name in pointers with the ctime that they had (`FetchReads.opened`), exist and
-        are unchanged, so that a read would give the same rows again. StorageError where the store fails."""
+    def is_unchanged(self, opened: Mapping[str, Identity]) -> bool:
+        """Whether source files, by their name in pointers with the identity that they had (`FetchReads.opened`), exist
+        and are unchanged, so that a read would give the same rows again. StorageError where the store fails."""
         state = self._current.state
         files, fetcher = state.view.covered, state.fetcher
         if fetcher is None:
             return not opened
-        return all(path in files and fetcher.files.is_unchanged(files[path], ctime) for path, ctime in opened.items())
+        return all(path in files and fetcher.files.is_unchanged(files[path], known) for path, known in opened.items())
 
     def coverage(self) -> Diff:
         """List the source and compare it with the snapshot. For a catalog table, this lists the folders that the last

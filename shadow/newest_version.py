@@ -26,7 +26,7 @@ from gnomon.shadow.metadata import (
     diff,
     rows_by_partition,
 )
-from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
+from gnomon.shadow.storage import ANY_TIME, NO_INODE, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion, check_constants
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
@@ -78,7 +78,7 @@ class LayeredStorage:
 class _MemoryFile(MemoryFile):
     """A file in memory, with the interface of an open file of a storage."""
 
-    mtime_ns, etag, ctime_ns = ANY_TIME, "", 0
+    mtime_ns, etag, ctime_ns, inode = ANY_TIME, "", 0, NO_INODE
 
     def close(self) -> None:
         """Close nothing."""

@@ -151,7 +151,7 @@ class NamedFiles:
             if known is None:
                 self._file = open_source(reader, self.format, self._options)
                 name = split(self.location(path))[1]
-                self._info = FileInfo(name, reader.size, reader.mtime_ns, reader.etag, reader.ctime_ns)
+                self._info = FileInfo(name, reader.size, reader.mtime_ns, reader.etag, reader.ctime_ns, reader.inode)
                 self._name = path
             yield reader, self._file
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gnomon.shadow import Index
 from gnomon.shadow.at_hand import AtHand
-from gnomon.shadow.storage import ByteCache, CacheCounts
+from gnomon.shadow.storage import ByteCache, CacheCounts, Identity
 
 OBJECT_BYTES = 1000  # memory of an answer besides its bytes
 LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
@@ -14,11 +14,11 @@ LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
 @dataclass(frozen=True)
 class KeptAnswer:
     """The bytes of an answer, the number of rows that it counts, and the source files they come from, each with the
-    ctime that it had."""
+    identity that it had."""
 
     body: bytes
     count: int
-    files: Mapping[str, int]
+    files: Mapping[str, Identity]
 
     @property
     def cache_bytes(self) -> int:

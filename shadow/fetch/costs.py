@@ -6,16 +6,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.storage import ReadStats, Trace
+from gnomon.shadow.storage import Identity, ReadStats, Trace
 
 
 @dataclass
 class FetchReads(ReadStats):
     """Reads of source files, and reads of their recorded page maps (`page_maps`), which lie in the index. `opened` has
-    the files that rows were read from, each with its ctime in nanoseconds when it was opened, 0 on remote stores."""
+    the files that rows were read from, each with the identity that it had when it was opened."""
 
     page_maps: ReadStats = field(default_factory=ReadStats)
-    opened: dict[str, int] = field(default_factory=dict)
+    opened: dict[str, Identity] = field(default_factory=dict)
 
     def add(self, other: "FetchReads") -> None:
         """Add the counts of another fetch."""

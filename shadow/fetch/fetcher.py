@@ -30,6 +30,7 @@ from gnomon.shadow.storage import (
     Trace,
     TracedReader,
     deadlines,
+    identity,
     in_order,
     join,
     step_of,
@@ -158,7 +159,7 @@ class Fetcher:
         with ExitStack() as stack:
             with step_of(trace, "source_file", file.path, stats) as step:
                 reader, source = stack.enter_context(self.files.opened(file, stats, trace))
-                stats.opened[file.path] = reader.ctime_ns
+                stats.opened[file.path] = identity(reader)
                 step.say(rows=len(pointers))
             there = set(source.schema.names) - set(self._spec.partitions)
             needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]

@@ -11,11 +11,13 @@ from gnomon.shadow.fetch.maps_folder import MapsFolder
 from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import (
+    NO_INODE,
     Begun,
     ByteCache,
     CacheCounts,
     CacheShare,
     EarlyCache,
+    Identity,
     OpenFile,
     Readable,
     ReadStats,
@@ -24,6 +26,7 @@ from gnomon.shadow.storage import (
     Trace,
     check_may_wait,
     difference,
+    identity,
     is_local,
     join,
     may_wait,
@@ -92,20 +95,20 @@ class SourceFiles:
             if how := difference(file, found):
                 raise FileChanged(found.name, how, found.size)
 
-    def is_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
-        """Whether a file exists, is the indexed one, and still has this ctime. This is one call to the store, which may
-        raise StorageError."""
+    def is_unchanged(self, file: SourceFileEntry, known: Identity) -> bool:
+        """Whether a file exists, is the indexed one, and still has this identity. This is one call to the store, which
+        may raise StorageError."""
         try:
             with self._storage.open(file.path) as found:
-                return not difference(file, found) and found.ctime_ns == ctime_ns
+                return not difference(file, found) and identity(found) == known
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return False
 
-    def is_surely_unchanged(self, file: SourceFileEntry, ctime_ns: int) -> bool:
+    def is_surely_unchanged(self, file: SourceFileEntry, known: Identity) -> bool:
         """`is_unchanged` from the memory of the system, without a wait. False also where this memory has no answer."""
         where = join(self._storage.root, file.path)
         found = status_in_memory(where) if is_local(where) else None
-        return found is not None and not difference(file, found) and found.ctime_ns == ctime_ns
+        return found is not None and not difference(file, found) and identity(found) == known
 
     def metadata(self, file: SourceFileEntry) -> SourceFile:
         """The metadata of a source file."""
@@ -141,7 +144,7 @@ class SourceFiles:
         """The file's metadata, read concurrently with its recorded page maps, if any."""
         check_may_wait(file.path)  # metadata may be long to parse
         found = self._with_maps(file, reader, stats, trace)
-        key = _key(file, reader.ctime_ns)
+        key = _key(file, identity(reader))
         mapped = cast(MappedFile, found)
         if self._pages is not None:
             mapped.keep_in(CacheShare(self._pages, key))
@@ -188,7 +191,7 @@ class SourceFiles:
     ) -> Iterator[SourceFile]:
         """The file with its metadata. Metadata with another digest mean another file: a program can set size and
         time."""
-        key = _key(file, reader.ctime_ns)
+        key = _key(file, identity(reader))
         with self._sources.use(key, lambda: self._opened(file, reader, stats, trace)) as source:
             if source.digest != file.digest:
                 raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
@@ -197,7 +200,7 @@ class SourceFiles:
                 self._maps.fetched(cast(MappedFile, source))
 
 
-def _key(file: SourceFileEntry, ctime_ns: int = 0) -> tuple[object, ...]:
-    """The cache key of a file. A local file with another ctime is read again, since a program can set size and
+def _key(file: SourceFileEntry, own: Identity = (0, *NO_INODE)) -> tuple[object, ...]:
+    """The cache key of a file. A local file with another identity is read again, since a program can set size and
     modification time."""
-    return (*file.info, file.digest, ctime_ns)
+    return (*file.info, file.digest, *own)

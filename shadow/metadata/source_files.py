@@ -249,7 +249,7 @@ def without_vanished(difference: Diff, segments: Iterable[Segment]) -> Diff:
 
 class DigestChecks:
     """Decides whether a local file that differs from the recorded one only in its ctime is unchanged. It compares the
-    digest of the file's metadata, which it reads once for each ctime. Threads may share it."""
+    digest of the file's metadata, which it reads once for each state of the file. Threads may share it."""
 
     def __init__(self, storage: Readable, format: str, options: Mapping[str, str]) -> None:
         self._storage, self._format, self._options = storage, format, options

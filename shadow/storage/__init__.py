@@ -27,10 +27,10 @@
 
 from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
 from gnomon.shadow.storage.concurrency import Begun, in_order
-from gnomon.shadow.storage.contract import STAGED, FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
+from gnomon.shadow.storage.contract import NO_INODE, STAGED, FileInfo, OpenFile, Readable, ReadStats, Storage, is_hidden
 from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of_store
 from gnomon.shadow.storage.deadlines import awaited, check, within
-from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
+from gnomon.shadow.storage.fingerprint import ANY_TIME, Identity, difference, identity, is_in_doubt
 from gnomon.shadow.storage.local import LocalStorage
 from gnomon.shadow.storage.local_status import status_in_memory
 from gnomon.shadow.storage.locations import (
@@ -53,6 +53,7 @@ from gnomon.shadow.storage.trace import Step, Trace, TracedReader, step_of
 
 __all__ = [
     "ANY_TIME",
+    "NO_INODE",
     "PROBE_FOLDER",
     "STAGED",
     "Begun",
@@ -61,6 +62,7 @@ __all__ = [
     "CacheShare",
     "EarlyCache",
     "FileInfo",
+    "Identity",
     "LocalStorage",
     "OpenFile",
     "Place",
@@ -81,6 +83,7 @@ __all__ = [
     "difference",
     "endpoint_of",
     "host",
+    "identity",
     "in_order",
     "is_absolute",
     "is_hidden",

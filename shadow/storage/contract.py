@@ -15,16 +15,22 @@ COPYING = "._COPYING_"  # suffix of a file that `hdfs dfs -put` has not written 
 STAGED = "_staged-"  # prefix of a file that is being written, or was left behind; engines skip it
 
 
+NO_INODE = (0, 0)  # of a file that is not on a local disk
+
+
 class FileInfo(NamedTuple):
     """A file in a listing. `path` is relative to the root; the modification time is in nanoseconds; `etag` is the
     store's name of this state of the file, empty where it has none (`fingerprint` compares). `ctime_ns`, on local
-    disks, is the time of the last change of the file or its attributes, which no program can set; 0 elsewhere."""
+    disks, is the time of the last change of the file or its attributes, which no program can set; 0 elsewhere.
+    `inode`, on local disks, is the device and the number of the file on it: two files that take one name within a tick
+    of the clock may have the same times."""
 
     path: str
     size: int
     mtime_ns: int
     etag: str = ""
     ctime_ns: int = 0
+    inode: tuple[int, int] = NO_INODE
 
 
 @dataclass
@@ -49,6 +55,9 @@ class OpenFile(RangeReader, Protocol):
 
     @property
     def ctime_ns(self) -> int: ...
+
+    @property
+    def inode(self) -> tuple[int, int]: ...
 
     def close(self) -> None: ...
 

@@ -21,6 +21,25 @@ class Fingerprinted(Protocol):
     def ctime_ns(self) -> int: ...
 
 
+Identity = tuple[int, int, int]
+
+
+class Identified(Protocol):
+    """A file of a listing, or an open file."""
+
+    @property
+    def ctime_ns(self) -> int: ...
+
+    @property
+    def inode(self) -> tuple[int, int]: ...
+
+
+def identity(found: Identified) -> Identity:
+    """What tells a local file from any other with its name, size and time: ctime, device and inode. Zeros on other
+    stores. Each cache has it in its keys."""
+    return (found.ctime_ns, *found.inode)
+
+
 def difference(known: Fingerprinted, found: Fingerprinted) -> str:
     """The difference between the found file and the one on record, in words; empty where there is none.
 

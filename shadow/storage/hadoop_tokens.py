@@ -36,8 +36,9 @@ def delegation_token() -> str | None:
     if not path:
         return None
     try:
-        changed = os.stat(path).st_mtime_ns
-        found = _tokens(path, changed)
+        status = os.stat(path)
+        state = (status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino, status.st_size)
+        found = _tokens(path, state)
     except OSError as error:
         what = f"the token file of {FILE} cannot be read: {error.strerror}"
         raise StorageError(what, path, action=Action.FETCH_HADOOP_TOKEN) from None
@@ -49,8 +50,8 @@ def delegation_token() -> str | None:
 
 
 @lru_cache(8)
-def _tokens(path: str, changed: int) -> list[_Token]:
-    """The tokens of a file that was changed at this time."""
+def _tokens(path: str, state: tuple[int, ...]) -> list[_Token]:
+    """The tokens of a file in this state."""
     with open(path, "rb") as file:
         data = file.read()
     if data[: len(MAGIC)] != MAGIC or len(data) <= len(MAGIC) or data[len(MAGIC)] != PLAIN:

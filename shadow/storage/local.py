@@ -54,6 +54,7 @@ class LocalFile:
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
         self.ctime_ns = status.st_ctime_ns
+        self.inode = (status.st_dev, status.st_ino)
         self._attributes = _attributes(status)
         self._stats = stats if stats is not None else ReadStats()
 
@@ -255,7 +256,8 @@ def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return FileInfo(path, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns)
+    inode = (status.st_dev, status.st_ino)
+    return FileInfo(path, status.st_size, status.st_mtime_ns, "", status.st_ctime_ns, inode)
 
 
 def _attributes(status: os.stat_result) -> tuple[int, ...]:

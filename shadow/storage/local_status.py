@@ -17,7 +17,7 @@ _STATFS_BYTES = 256  # more than the structure has
 _OPENAT2, _RESOLVE_CACHED = 437, 0x20  # the same number on all Linux architectures except alpha
 _HOW = struct.pack("=QQQ", os.O_CLOEXEC | getattr(os, "O_PATH", 0), 0, _RESOLVE_CACHED)
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_STATX_DONT_SYNC, _BASIC_STATS = -100, 0x1000, 0x4000, 0x7FF
-_STATX = struct.Struct("=28xH10xQ48xqI4xqI12xII112x")  # mode, size, ctime, mtime, device
+_STATX = struct.Struct("=28xH2xQQ48xqI4xqI12xII112x")  # mode, inode, size, ctime, mtime, device
 
 
 class Status(NamedTuple):
@@ -26,6 +26,7 @@ class Status(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
+    inode: tuple[int, int]
     etag: str = ""
 
 
@@ -72,10 +73,11 @@ class LocalStatus:
                 return None
         finally:
             os.close(descriptor)
-        mode, size, ctime, ctime_ns, mtime, mtime_ns, major, minor = _STATX.unpack(found)
-        if not stat.S_ISREG(mode) or not self._devices.get(os.makedev(major, minor)):
+        mode, number, size, ctime, ctime_ns, mtime, mtime_ns, major, minor = _STATX.unpack(found)
+        device = os.makedev(major, minor)
+        if not stat.S_ISREG(mode) or not self._devices.get(device):
             return None
-        return Status(size, mtime * 10**9 + mtime_ns, ctime * 10**9 + ctime_ns)
+        return Status(size, mtime * 10**9 + mtime_ns, ctime * 10**9 + ctime_ns, (device, number))
 
 
 _shared = LocalStatus()

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from gnomon.shadow.errors import StorageError
-from gnomon.shadow.storage.contract import FileInfo, ReadStats
+from gnomon.shadow.storage.contract import NO_INODE, FileInfo, ReadStats
 from gnomon.shadow.storage.ranges import Range, check, read_merged
 
 
@@ -18,7 +18,7 @@ class RemoteFile(ABC):
     def __init__(self, name: str, info: FileInfo, stats: ReadStats | None) -> None:
         self.name = name
         self.size, self.mtime_ns, self.etag = info.size, info.mtime_ns, info.etag
-        self.ctime_ns = 0
+        self.ctime_ns, self.inode = 0, NO_INODE
         self._path = info.path
         self._stats = stats if stats is not None else ReadStats()
 

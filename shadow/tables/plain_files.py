@@ -72,7 +72,7 @@ class PlainFiles:
         name = self.file_name
         try:
             with storage.open(name) as file:
-                return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns)
+                return FileInfo(name, file.size, file.mtime_ns, file.etag, file.ctime_ns, file.inode)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             where = join(storage.root, name)
             raise SourceNotFound("no such file", where, expected="the one that is the source") from None

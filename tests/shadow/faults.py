@@ -141,7 +141,7 @@ class FaultyFile:
     def __init__(self, inner: OpenFile, storage: FaultyStorage) -> None:
         self._inner, self._storage = inner, storage
         self.name, self.size, self.mtime_ns, self.etag = inner.name, inner.size, inner.mtime_ns, inner.etag
-        self.ctime_ns, self.is_remote = inner.ctime_ns, inner.is_remote
+        self.ctime_ns, self.inode, self.is_remote = inner.ctime_ns, inner.inode, inner.is_remote
 
     def read_range(self, offset: int, length: int) -> bytes:
         return self._storage.call("read_range", self.name, lambda: self._inner.read_range(offset, length))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
-from gnomon.shadow.storage import FileInfo, ReadStats
+from gnomon.shadow.storage import NO_INODE, FileInfo, ReadStats
 from gnomon.shadow.storage.contract import Hidden, is_skipped
 from gnomon.shadow.storage.fingerprint import difference
 
@@ -85,7 +85,7 @@ class MemoryStorage:
 class MemoryOpenFile:
     """An open file, which stays readable after its name is removed."""
 
-    etag, ctime_ns, is_remote = "", 0, False
+    etag, ctime_ns, inode, is_remote = "", 0, NO_INODE, False
 
     def __init__(self, name: str, data: bytes, mtime_ns: int, stats: ReadStats) -> None:
         self.name, self.data, self.mtime_ns, self.size = name, data, mtime_ns, len(data)

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import fastavro
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.shadow import open_index
+from gnomon.shadow import FetchStats, open_index
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import SourceError
 from gnomon.shadow.index import Index
@@ -136,6 +137,38 @@ def test_no_row_of_a_rewritten_file_is_of_two_versions_or_of_the_old_one(tmp_pat
         answers = {number: answer(opened, format, number) for number in range(ROWS)}
         for number, row in answers.items():
             assert row in (None, expected(format, "b", number))
+
+
+@pytest.fixture
+def coarse_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system whose clock of file times has not ticked since the epoch. Newer kernels tell two changes apart."""
+    real = os.fstat
+
+    def fstat(descriptor: int) -> SimpleNamespace:
+        found = real(descriptor)
+        fields = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return SimpleNamespace(**{**fields, "st_ctime_ns": 1})
+
+    monkeypatch.setattr("gnomon.shadow.storage.local.os.fstat", fstat)
+
+
+@pytest.mark.usefixtures("coarse_clock")
+def test_a_file_that_takes_the_name_of_another_within_a_tick_of_the_clock_is_read_anew(
+    tmp_path: Path, format: str
+) -> None:
+    """Both have one size, time and ctime; only the inode differs."""
+    file = lake(tmp_path, format)
+    before = file.stat()
+    index, stats = open_index(str(tmp_path / "index")), FetchStats()
+    index.fetch("k0003", stats=stats)
+    assert index.is_unchanged(stats.source.opened)
+    other = tmp_path / "other"
+    other.write_bytes(FORMATS[format](rows_of("b")))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(file)
+    assert not index.is_unchanged(stats.source.opened)
+    for number in range(ROWS):
+        assert answer(index, format, number) in (None, expected(format, "b", number))
 
 
 def test_a_rewritten_file_is_seen_by_the_next_build(tmp_path: Path, format: str) -> None:
