@@ -91,7 +91,7 @@ class Footer:
 class ChunkPlace(NamedTuple):
     """A chunk, with its file, column and row group for error messages. `repeated`: a row of it may be many values, or
     none; `nested`: it is repeated, or part of a struct. `compressed_throughout`: its pages are compressed even if their
-    headers say that they are not."""
+    headers say that they are not. `packed_upwards`: see the function of this name."""
 
     path: str
     column: str
@@ -102,6 +102,7 @@ class ChunkPlace(NamedTuple):
     nested: bool = False
     compressed_throughout: bool = False
     leaf: Leaf | None = None
+    packed_upwards: bool = False
 
     def damaged(self, message: str, offset: int | None = None) -> DamagedSource:
         where = self.chunk.start if offset is None else offset
@@ -170,6 +171,12 @@ def legacy_slack(footer: Footer) -> int:
 def denies_compression(footer: Footer) -> bool:
     """Whether the writer's pages of version 2 claim to be uncompressed but are compressed (ARROW-10353)."""
     return DENIES_COMPRESSION.match(footer.created_by) is not None
+
+
+def packed_upwards(footer: Footer) -> bool:
+    """Whether the writer packs BIT_PACKED levels from the lowest bit of each byte on, as Impala does, and not from the
+    highest on, as the format says."""
+    return footer.created_by.startswith(b"impala")
 
 
 def _row_group(decoder: Decoder) -> tuple[int, tuple[Chunk, ...]]:

@@ -129,7 +129,7 @@ class ChunkCheck:
     def _step(self, data: bytes, at: int) -> None:
         header = read_header(data, at)
         check_sizes(header, self._place, self._header)
-        if misreads_levels(header, self._place.leaf):
+        if misreads_levels(header, self._place):
             raise NeedsRecoding
         length = header.length + header.compressed
         if self._header + length > self._end:

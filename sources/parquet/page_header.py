@@ -5,7 +5,6 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from gnomon.sources.parquet.footer import CODECS, ChunkPlace
-from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.thrift import FALSE, I8, I64, STRUCT, TRUE, Decoder, ThriftError
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
@@ -101,15 +100,16 @@ def _numbers(decoder: Decoder) -> dict[int, int]:
     return numbers
 
 
-def misreads_levels(header: PageHeader, leaf: Leaf | None) -> bool:
-    """Whether pyarrow takes the levels of a page for others: it reads BIT_PACKED from the wrong end of each byte, and
-    expects levels in a page without entries, and a row to begin after it."""
+def misreads_levels(header: PageHeader, place: ChunkPlace) -> bool:
+    """Whether pyarrow takes the levels of a page for others: it reads BIT_PACKED from the lowest bit of each byte on,
+    and expects levels in a page without entries, and a row to begin after it."""
+    leaf = place.leaf
     if leaf is None or not header.is_data or (header.values and header.is_v2):
         return False
     if not header.values:
         return True
     encodings = (header.repetition_encoding, leaf.repetitions), (header.definition_encoding, leaf.definitions)
-    return any(encoding == BIT_PACKED and highest for encoding, highest in encodings)
+    return not place.packed_upwards and any(encoding == BIT_PACKED and highest for encoding, highest in encodings)
 
 
 def check_sizes(header: PageHeader, place: ChunkPlace, offset: int) -> None:

@@ -72,7 +72,7 @@ class PageRead:
     def rows(self, parts: Sequence[bytes]) -> pa.ChunkedArray:
         """The wanted rows. Decodes pages to their end, past the last wanted row, to find damage there."""
         headers = self._check(parts)
-        if not any(misreads_levels(header, self._place.leaf) for header in headers):
+        if not any(misreads_levels(header, self._place) for header in headers):
             try:
                 entries = headers[0].values if self._dictionary is not None else 0
                 return self._decoded(self._file(parts, headers), entries)

@@ -12,7 +12,7 @@ from gnomon.base import kernel
 from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.arrow_types import ArrowTypes
-from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack
+from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack, packed_upwards
 from gnomon.sources.parquet.page_decode import (
     DictionaryCache,
     LeafRead,
@@ -61,6 +61,7 @@ class ReadPlanner:
         self._learned: RecordedMaps | None = None  # by fetches of an earlier process
         self._slack = legacy_slack(footer)
         self._compressed_throughout = denies_compression(footer)
+        self._packed_upwards = packed_upwards(footer)
         self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
@@ -99,8 +100,8 @@ class ReadPlanner:
         for leaf in column.leaves:
             chunk = group.chunks[leaf.ordinal]
             levels = (leaf.repetitions > 0, not column.flat)
-            of_pages = (self._compressed_throughout, leaf)
-            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, *levels, *of_pages)
+            throughout, upwards = self._compressed_throughout, self._packed_upwards
+            place = ChunkPlace(path, column.name, ordinal, group.rows, chunk, *levels, throughout, leaf, upwards)
             place.check(self._size, leaf.kind)
             places.append(place)
         return places

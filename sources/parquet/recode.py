@@ -1,6 +1,7 @@
 """Pages that pyarrow misreads or refuses, written again as pages that it reads.
 
-- pyarrow takes levels of the deprecated encoding BIT_PACKED from the wrong end of each byte, which gives other rows.
+- pyarrow takes levels of the deprecated encoding BIT_PACKED from the lowest bit of each byte on, which gives other
+  rows. Impala alone wrote them so; the format begins with the highest bit.
 - It refuses some pages without entries, and a list that goes on after one.
 - It gives other values where a dictionary has a value twice and is asked for as a dictionary.
 - It refuses DELTA_BINARY_PACKED where a packed difference is wider than the type, as DuckDB writes INT32 columns. The
@@ -105,7 +106,7 @@ def _data_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) 
             if not highest:
                 continue
             if encoding == BIT_PACKED:
-                found, body = _bit_packed(body, highest, header.values)
+                found, body = _bit_packed(body, highest, header.values, place.packed_upwards)
                 sections.append(encode_levels(found, highest))
             else:
                 section, rest = level_section(body)
@@ -118,14 +119,15 @@ def _data_page(page: bytes, header: PageHeader, place: ChunkPlace, offset: int) 
     return encode_page_header(DATA, header.values, encoding, len(content), len(content)) + content
 
 
-def _bit_packed(body: memoryview, highest: int, count: int) -> tuple[bytes, memoryview]:
-    """`(levels, bytes after them)`: packed from the highest bit of each byte on, without a length."""
+def _bit_packed(body: memoryview, highest: int, count: int, upwards: bool) -> tuple[bytes, memoryview]:
+    """`(levels, bytes after them)`: packed from the highest bit of each byte on, or `upwards`, without a length."""
     width = highest.bit_length()
     end = (count * width + 7) >> 3
     if end > len(body) or width > 8:
         raise ThriftError(f"{count} levels of {width} bits in a page of {len(body)} bytes")
-    bits = np.unpackbits(np.frombuffer(body[:end], np.uint8))[: count * width].reshape(count, width)
-    levels = (bits << np.arange(width - 1, -1, -1, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
+    bits = np.unpackbits(np.frombuffer(body[:end], np.uint8), bitorder="little" if upwards else "big")
+    places = np.arange(width, dtype=np.uint8) if upwards else np.arange(width - 1, -1, -1, dtype=np.uint8)
+    levels = (bits[: count * width].reshape(count, width) << places).sum(axis=1, dtype=np.uint8)
     if count and int(levels.max()) > highest:
         raise ThriftError(f"a level of {levels.max()}, the highest is {highest}")
     return levels.tobytes(), body[end:]

@@ -151,7 +151,7 @@ def records(dice: random.Random) -> tuple[bytes, int, bytes, int]:
 
 def record_calls(dice: random.Random) -> Iterator[Call]:
     whole, rows, plan, columns = records(dice)
-    data, rows = damaged(dice, whole), min(odd(dice, rows), 1 << 16)
+    data, rows = damaged(dice, whole), min(odd(dice, rows), 300)
     yield "locate", (data, rows, 0, dice.random() < 0.7, plan, columns)
     if rows >= 0 and 5 not in plan[::3]:
         counts, sizes = np.full(1, rows, np.int64), np.full(1, odd(dice, len(data)), np.int64)

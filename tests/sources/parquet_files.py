@@ -109,8 +109,8 @@ class Layout(NamedTuple):
     OffsetIndex count the rows that began before the page ("begun"), or the row that goes on in it is its first
     ("touched"); None for no index. `lie` is added to a number that a writer should count: the first rows of the index
     after the first page, the rows in headers of version 2, or the values of a chunk. `encoding`: PLAIN, or a DELTA
-    encoding where it suits the type. `packed`: the levels of pages of version 1 are BIT_PACKED. `empty`: a page without
-    entries follows each page."""
+    encoding where it suits the type. `packed`: the levels of pages of version 1 are BIT_PACKED, as Impala packs them if
+    it is the `writer`. `empty`: a page without entries follows each page."""
 
     entries: Sequence[int]
     version: int = 1
@@ -121,6 +121,7 @@ class Layout(NamedTuple):
     encoding: int = 0
     packed: bool = False
     empty: bool = False
+    writer: bytes = b"a writer"
 
 
 class Long(int):
@@ -171,7 +172,7 @@ def repaged(table: pa.Table, layout: Layout) -> bytes:
     rows = Long(table.num_rows)
     group = {1: chunks, 2: Long(len(out)), 3: rows}
     body = thrift.open_struct([(1, thrift.I32, thrift.integer(1)), (2, thrift.LIST, elements)])
-    body += thrift.open_struct([_field(3, rows), _field(4, [group])], after=2) + b"\0"
+    body += thrift.open_struct([_field(3, rows), _field(4, [group]), _field(6, layout.writer)], after=2) + b"\0"
     return bytes(out) + body + len(body).to_bytes(4, "little") + MAGIC
 
 
@@ -212,7 +213,7 @@ def _data_page(leaf: Leaf, levels: Sequence[list[int]], values: list[bytes], bef
     ]
     if layout.version == 1 and layout.packed:
         packed = [
-            _packed_levels(each, highest.bit_length())
+            _packed_levels(each, highest.bit_length(), layout.writer.startswith(b"impala"))
             for each, highest in zip(levels, (leaf.repetitions, leaf.definitions), strict=True)
         ]
         return _page({5: {1: entries, 2: encoding, 3: 4, 4: 4}}, 0, b"", b"".join([*packed, body]), layout.codec)
@@ -260,9 +261,11 @@ def _delta_packed(numbers: Sequence[int], bits: int) -> bytes:
     return out
 
 
-def _packed_levels(levels: Sequence[int], width: int) -> bytes:
-    """BIT_PACKED: the first level in the highest bits."""
+def _packed_levels(levels: Sequence[int], width: int, upwards: bool) -> bytes:
+    """BIT_PACKED: the first level in the highest bits, or `upwards` in the lowest."""
     size = (len(levels) * width + 7) // 8
+    if upwards:
+        return sum(level << (i * width) for i, level in enumerate(levels)).to_bytes(size, "little")
     packed = 0
     for level in levels:
         packed = packed << width | level

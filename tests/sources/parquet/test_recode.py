@@ -68,8 +68,8 @@ def test_values_of_a_delta_encoding_come_back_whatever_the_width_of_their_differ
 @pytest.mark.parametrize(("codec", "encoding", "dictionary"), [(0, 0, False), (1, 5, False), (2, 0, True)])
 def test_levels_of_the_deprecated_encoding_come_back(codec: int, encoding: int, dictionary: bool) -> None:
     table = table_of(Random(f"{codec} {encoding}"))
-    for index in (None, "begun"):
-        layout = Layout([50, 13], 1, index, codec, dictionary, encoding=encoding, packed=True)
+    for index, writer in product((None, "begun"), (b"parquet-mr version 0.9", b"impala version 2.11.0")):
+        layout = Layout([50, 13], 1, index, codec, dictionary, encoding=encoding, packed=True, writer=writer)
         assert_rows(repaged(table, layout), table)
 
 
