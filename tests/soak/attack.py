@@ -3,7 +3,7 @@
 Each lake lives through builds, appends, compactions, rebuckets, vacuums, copies and rewritten, removed and touched
 files. Each step is followed by look-ups of present and absent keys, also in older snapshots. A right answer has the
 rows of the oracle at that snapshot; if one of their files changed since, it must be refused. Then an index follows a
-Delta or Iceberg table with a partition column of a random type.
+Delta or Iceberg table with a partition column of a random type, and programs race on another table.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.build.test_random_lake import WRITTEN, follow, random_table
 from tests.soak.lake import LIST, Lake, Row, read_file, same
+from tests.soak.table_races import race_on_a_table
 
 STEPS = 14
 TABLE_STEPS = 6
@@ -319,6 +320,10 @@ def attack(spark: SparkSession, root: Path, seed: int, tally: Counter[str]) -> s
         world.run()
         world.steps.append("follow_a_table")
         follow_a_table(place, seed, tally)
+        world.steps.append("race_on_a_table")
+        with pytest.MonkeyPatch.context() as patch:
+            if wrong := race_on_a_table(place / "race", random.Random(seed), patch, tally):
+                raise Wrong("; ".join(wrong))
     except SourceNotFound:  # text without rows has no bytes, and a source of no bytes is none
         if any((world.lake.root / path).stat().st_size for path in world.lake.files):
             raise
