@@ -34,7 +34,7 @@ from gnomon.shadow.verify import verify_sample
 
 JOB = "build"  # in the name of its span
 TOLD = ("snapshot", "rows_indexed", "new_files", "changed_files", "vanished_files", "index_bytes", "source_bytes_read")
-ATTEMPTS = 3  # of a build that conflicts with other commits
+ATTEMPTS = 10  # of a build that conflicts with other commits, each of which did a part of its work
 
 
 @dataclass(frozen=True)
