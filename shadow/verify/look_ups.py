@@ -19,7 +19,6 @@ from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
 from gnomon.shadow.verify.samples import LIVE, Samples
 from gnomon.sources import Numbers, Pointer
-from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
 MOST_ROWS = 10_000  # of a looked-up key: a key with more is not followed to the row
 SCANNED_BYTES = 64 << 20  # of source files that are scanned to compare whole rows
@@ -81,12 +80,12 @@ class LookUps:
         """Compare a row as a fetch reads it with the same row in a scan of its file."""
         fetched = self._fetcher.table(file, _place(pointer), {}, self._columns, FetchReads())
         for batch in self._fetcher.scan(file, self._columns):
-            is_same = pc.equal(batch.column(OFFSET), pointer.data_offset)
-            same = pc.and_(is_same, pc.equal(batch.column(SUB_OFFSET), pointer.data_sub_offset))
+            offsets, sub_offsets = batch.columns[-POINTER_NUMBERS:-1]  # by place: the source may have such names, too
+            same = pc.and_(pc.equal(offsets, pointer.data_offset), pc.equal(sub_offsets, pointer.data_sub_offset))
             rows = batch.filter(same)
             if rows.num_rows:
-                there = batch.schema.names[:-POINTER_NUMBERS]
-                wrong = [name for name in there if not _alike(rows.column(name), fetched.column(name))]
+                read = zip(batch.schema.names[:-POINTER_NUMBERS], rows.columns, strict=False)
+                wrong = [name for name, values in read if not _alike(values, fetched.column(name))]
                 if wrong:
                     what = f"a fetch of the row has another value of {', '.join(wrong)} than a scan of the file"
                     self._report.add(Fault(join(self._root, file.path), pointer.data_offset, what))
@@ -99,7 +98,7 @@ def _place(pointer: Pointer) -> Numbers:
 
 def _alike(one: pa.Array, other: pa.ChunkedArray) -> bool:
     """Whether two values are the same; NaNs are, and -0.0 is not 0.0."""
-    return repr(one.to_pylist()) == repr(other.to_pylist())
+    return repr(python_values(one)) == repr(python_values(other))
 
 
 def count_by_table(table: Versions, view: View, every: bool, report: Report) -> None:

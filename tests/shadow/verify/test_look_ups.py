@@ -57,6 +57,24 @@ def test_rows_are_counted_by_the_library_of_the_table(lake: Lake, tmp_path: Path
     assert (report.is_sound, report.counted, report.not_counted) == (True, len(lake.rows()), "")
 
 
+ODD_ROWS = {
+    "named like pointers": {"data_offset": [7, 8], "data_sub_offset": [7, 8], "data_filename": ["a", "b"]},
+    "times beyond Python's": {"at": pa.array([-62135596800000001, 1 << 62], pa.timestamp("us", "UTC"))},
+    "spans beyond Python's": {"span": pa.array([1 << 62, -(1 << 62)], pa.duration("s"))},
+    "nested": {"all": pa.array([[{"at": 1 << 62}], None], pa.list_(pa.struct([("at", pa.timestamp("us"))])))},
+}
+
+
+@pytest.mark.parametrize("sample", [4, None])
+@pytest.mark.parametrize("odd", ODD_ROWS)
+def test_columns_of_any_name_and_value_are_compared(tmp_path: Path, odd: str, sample: int | None) -> None:
+    (tmp_path / "source").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], **ODD_ROWS[odd]}), tmp_path / "source/a.parquet")
+    build(None, tmp_path / "source", tmp_path / "index", ["id"])
+    report = verify(storage_at(str(tmp_path / "index")), sample)
+    assert (report.faults, report.looked_up) == ([], 1 if sample else 3)
+
+
 def broken_partitions(_self: object, _partition: str) -> Any:
     raise KeyTypeError("p", "an int", "x")
 
