@@ -63,7 +63,8 @@ def open_csv(reader: RangeReader, options: Options) -> TextFile:
     width = max(int(head.widths.max(initial=0)), len(names or ()))
     given = parse_ddl(options[SCHEMA]) if SCHEMA in options else None
     schema = _limited(_schema(names, width, given), opened.path)
-    fields = len(names) if names is not None else int(head.widths[0]) if len(head.widths) else 0
+    usual = int(np.bincount(head.widths).argmax()) if len(head.widths) else len(schema)
+    fields = usual if names is None else len(names)
     return TextFile(opened, CsvGrammar(dialect, schema, fields), opened.first + first, mean_bytes(head))
 
 

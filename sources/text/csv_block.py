@@ -101,7 +101,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 class CsvBlock:
     """The records of a block. `widths` has the number of fields of each record; the schema has the columns in the order
-    of the fields. `fields` is the number that the header or the first record has; records of another one are ragged."""
+    of the fields. `fields` is the number of the header, or the most frequent one; records of another one are ragged."""
 
     def __init__(self, dialect: Dialect, schema: pa.Schema, data: bytes, final: bool, fields: int = 0) -> None:
         self._dialect, self._schema, self._fields = dialect, schema, fields

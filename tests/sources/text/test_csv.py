@@ -241,6 +241,9 @@ def test_records_of_another_width_are_counted_by_scans() -> None:
     for data, options, ragged in (
         (b"a,b\n1,x\n2\n3,x,y\n\n4,z\n", {}, 2),
         (b"1,x\n2\n3,x\n", {"header": "false"}, 1),
+        (b"a title\n1,x\n2,x\n", {"header": "false"}, 1),
+        (b"a title\n1,x\n2,x\n", {"header": "false", "schema": "a string, b string"}, 1),
+        (b"x" * 70_000 + b",y\nx,y\n", {"header": "false", "schema": "a string, b string"}, 0),
         (b"a,b\n1,x\n2,y\n", {"schema": "a int, b string, c string"}, 0),
     ):
         reader, source = opened(data, **options)
