@@ -171,13 +171,15 @@ def check_read_last(base: State, since: Sequence[Snapshot], changes: Changes) ->
     if changes.folders is not None:
         folders = before.folders or {}
         for name in folders.keys() | changes.folders.keys():
-            found = [known.get(name) for known, _ in others]
-            _check_newer(folders.get(name), found, changes.folders.get(name), f"another folder of partition {name}")
+            ours = changes.folders.get(name)
+            if ours != folders.get(name):  # else the commit keeps the folder of the others, as `folders_after` says
+                found = [known.get(name) for known, _ in others]
+                _check_newer(folders.get(name), found, ours, f"another folder of partition {name}")
 
 
 def _check_newer(before: T, since: Sequence[T], ours: T, what: str) -> None:
     """ConcurrentCommit where others have recorded a state since `before`, and not ours as the last one."""
-    if ours != before and since[-1:] != [ours] and any(one != before for one in since):
+    if since[-1:] != [ours] and any(one != before for one in since):
         raise ConcurrentCommit(f"another build committed {what}; nothing was changed", action=Action.RUN_AGAIN)
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from gnomon.jobs.build import BuildRequest, job, planning
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.dedup import append_new
+from gnomon.jobs.dedup import append_new, finish
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, rows
 
 KEYS = ["id"]
@@ -151,3 +152,29 @@ def test_a_rolled_back_table_is_followed_and_not_taken_back(
     before(monkeypatch, moment, other)
     build(lake, index)
     assert ids(index)[-1] == 39
+
+
+@pytest.mark.parametrize("kind", [DeltaLake, IcebergLake])
+def test_the_build_of_an_append_that_others_indexed_takes_the_index_not_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., DeltaLake | IcebergLake]
+) -> None:
+    lake, index = kind(tmp_path, *([monkeypatch] if kind is IcebergLake else [])), str(tmp_path / "index")
+    build(lake, index)
+    commit, publish = finish.commit_to_table, job.publish_build
+
+    def commit_and_build(*arguments: Any) -> None:
+        commit(*arguments)
+        build(lake, index)
+
+    def delete_and_publish(*arguments: Any) -> Any:
+        if arguments[3].batch is not None and 3 in ids(index):
+            lake.delete(3)
+            build(lake, index)
+            assert 3 not in ids(index)
+        return publish(*arguments)
+
+    monkeypatch.setattr(finish, "commit_to_table", commit_and_build)
+    monkeypatch.setattr(job, "publish_build", delete_and_publish)
+    assert append_new(None, index, rows(30, 50), batch_id="nightly").appended == 10
+    assert ids(index) == [row["id"] for row in lake.rows()]
+    assert verify(storage_at(index)).faults == []

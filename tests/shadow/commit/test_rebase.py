@@ -351,6 +351,16 @@ def test_a_state_of_a_table_is_not_committed_after_one_that_may_be_newer(
     check_read_last(base, others, replace(changes, table=None, folders=None))  # as of a compaction
 
 
+def test_a_build_that_found_the_table_as_its_base_has_it_takes_back_no_newer_version() -> None:
+    before = state().snapshot
+    assert before is not None
+    one, two = (replace(before, table=TableVersion("uuid", number)) for number in "12")
+    changes = Changes("dedup", (), (), {}, {}, batch="b", table=one.table)
+    check_read_last(State(one), [one, two, one], changes)
+    with pytest.raises(ConcurrentCommit, match="another build committed another version of the table"):
+        check_read_last(State(one), [one, two], changes)
+
+
 def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
     before = state().snapshot
     assert before is not None
