@@ -51,7 +51,8 @@ class Query:
     def __post_init__(self) -> None:
         """Raise UsageError for arguments that would give a wrong or empty answer in silence."""
         if not isinstance(self.keys, (list, tuple)):
-            if isinstance(self.keys, NOT_KEYS) or not isinstance(self.keys, Iterable):
+            is_flat = len(getattr(self.keys, "shape", (1,))) == 1  # a data frame yields the names of its columns
+            if not is_flat or isinstance(self.keys, NOT_KEYS) or not isinstance(self.keys, Iterable):
                 raise UsageError("keys", expected="a list of keys", found=repr(self.keys))
             self.keys = list(self.keys)  # a generator is read once
         check_names("columns", self.columns)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -356,7 +357,8 @@ def test_arguments_that_are_no_list_or_number_are_refused_and_never_answered_wit
     assert len(expected) == 2
     assert answer(index, (key for key in [1, 2])) == expected
     assert answer(index, np.array([1, 2])) == expected
-    for keys in ("12", b"12", {"k": 1}, {1, 2}, None, 1):
+    frame = pd.DataFrame({"k": [1, 2]})  # its items are the names of its columns
+    for keys in ("12", b"12", {"k": 1}, {1, 2}, None, 1, frame, np.array(1), pa.table({"k": [1, 2]})):
         with pytest.raises(UsageError, match=r"keys: expected a list of keys, found"):
             answer(index, keys)
     columns: list[Any] = ["k", b"k", (name for name in ["k"]), map(str, ["k"]), {"k"}, {"k": 1}, [1], 7]
