@@ -121,10 +121,11 @@ def _deleted_values(reader: MemoryFile, columns: Sequence[pa.Field]) -> pa.Table
 
 def _is_in_partition(found: Manifests, location: str, delete: DeleteFile) -> bool:
     """Whether a data file has the partition spec and the partition of a file of deletes."""
+    if found.specs[location] != delete.spec:
+        return False
     of_file = found.data[location].partition
-    return found.specs[location] == delete.spec and (
-        of_file is delete.partition or _sorted(of_file) == _sorted(delete.partition)
-    )
+    # Most pairs of files end at the first comparison, which has -0.0 equal to 0.0.
+    return of_file == delete.partition and _sorted(of_file) == _sorted(delete.partition)
 
 
 def _sorted(partition: Mapping[int, Stored]) -> tuple[tuple[int, ...], object]:
