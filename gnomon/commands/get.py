@@ -13,7 +13,7 @@ import typer
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
 from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import complain, say
+from gnomon.commands.output import complain, counted, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
 from gnomon.shadow.storage import as_location
@@ -166,7 +166,7 @@ def _print_arrow(
 def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
     view, what = opened.view, ""
     if view.spec.source:
-        what = f" in {view.source_files:,} files of {view.spec.source}"
+        what = f" in {counted(view.source_files, 'file')} of {view.spec.source}"
     covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
     if conditions:
         rows = sum(view.snapshot.partitions[name] for name in opened.partitions_asked(key, conditions))
