@@ -34,6 +34,7 @@ LONGEST_DECIMAL = 38  # digits
 LONG_DIGITS = 18  # digits of a decimal that Spark hashes as a long
 DECIMAL_NAME = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
+NUMBER_TEXT = re.compile(r"[!-^`-~]+")  # visible ASCII without _: Python would read " 1.5" and 1_000, too
 FINER_TEXT = re.compile(r"[.,][0-9]{7}")  # a fraction finer than microseconds
 # a date outside of years 1 to 9999, which Python cannot read, alone or before a time
 FAR_DATE = re.compile(r"(?:0000|-(?!0000)[0-9]{4}|[+-]?[1-9][0-9]{4,6})-[0-9]{2}-[0-9]{2}(?=[T ]|\Z)")
@@ -104,8 +105,8 @@ def _integer(value: object, bits: int) -> int:
 def _floating(value: object, single: bool) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, np.floating, np.integer)):
         raise ValueError
-    if isinstance(value, str) and not (value.isascii() and "_" not in value):
-        raise ValueError  # Python would read 1_000, too
+    if isinstance(value, str) and not NUMBER_TEXT.fullmatch(value):
+        raise ValueError
     number = float(value)
     if single and math.isfinite(number):
         number = struct.unpack("<f", struct.pack("<f", number))[0]
@@ -174,7 +175,7 @@ def _timestamp(value: object, utc: bool) -> int:
 def _decimal(value: object, kind: DecimalType) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str, decimal.Decimal)):
         raise ValueError
-    if isinstance(value, str) and not (value.isascii() and "_" not in value):
+    if isinstance(value, str) and not NUMBER_TEXT.fullmatch(value):
         raise ValueError
     try:
         sign, digits, exponent = decimal.Decimal(value).as_tuple()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, LongType, StringType
 
 from gnomon.indexer.keys import column, to_buckets, with_keys
-from gnomon.indexer.spark import AtSnapshot, open_in_worker, with_column_in_arrow
+from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, with_column_in_arrow
 from gnomon.indexer.tables import no_null_text
 from gnomon.jobs import dedup as jobs
 from gnomon.jobs.dedup import (
@@ -57,7 +57,7 @@ def filter_new(
     "dedup" treats nulls as equal, like any other value; "keep" treats all of them as new; "reject" none. Lazy;
     `counters` are complete once the result was computed. UsageError for invalid arguments."""
     check_arguments(scope, order_by, null_keys)
-    opened = open_index(index)
+    opened, batch = open_index(index), as_frame(spark, batch, "batch")
     options = CheckOptions(scope, order_of(batch, order_by), null_keys)
     checked = with_status(batch, opened.spec, AtSnapshot.of(opened), options, counters)
     return checked.where(column(STATUS).bitwiseAND(OF_ROW) == NEW).select(*map(column, batch.columns))

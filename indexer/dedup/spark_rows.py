@@ -5,7 +5,7 @@ from functools import cached_property, reduce
 from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql.types import AtomicType, StructType
 
 from gnomon.indexer.build import SparkEngine
@@ -14,7 +14,7 @@ from gnomon.indexer.dedup.row_digest import row_hash, rows_digest
 from gnomon.indexer.dedup.staging import stage
 from gnomon.indexer.join import lookup_counters
 from gnomon.indexer.keys import column
-from gnomon.indexer.spark import AtSnapshot, arrow_of, spark_stage
+from gnomon.indexer.spark import AtSnapshot, arrow_of, as_frame, spark_stage
 from gnomon.indexer.tables import arrow_schema, first_columns, source_columns
 from gnomon.jobs import Stages
 from gnomon.jobs.dedup import DIGEST, NULLS, Staged, Staging
@@ -28,9 +28,9 @@ ORDER_PREFIX = f"{KEY_PREFIX}order_"
 class SparkRows:
     """A DataFrame as the rows of a batch."""
 
-    def __init__(self, spark: SparkSession, batch: DataFrame) -> None:
+    def __init__(self, spark: SparkSession, batch: object) -> None:
         self.spark = spark
-        self.batch = batch
+        self.batch = as_frame(spark, batch, "batch")
         self.engine = SparkEngine(spark)
 
     @cached_property

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.keys import column, in_chunks, map_batches, to_buckets, with_keys
-from gnomon.indexer.spark import AtSnapshot, open_in_worker, spark_type
+from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, spark_type
 from gnomon.indexer.tables import source_types
 from gnomon.jobs.load import (
     FILE,
@@ -77,6 +77,7 @@ def join_with_index(
     `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
     partition that the row names. Lazy; errors of a task fail the job."""
     opened = open_index(index)
+    sample = as_frame(spark, sample, "sample")
     keyed = with_keys(sample, opened.spec, "sample")
     has_pointers = not opened.spec.holds_values
     taken = [name for name in POINTER_COLUMNS if name in sample.columns and has_pointers]

@@ -16,7 +16,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from gnomon.indexer.join.fetch import PointedFiles, fetched
 from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
 from gnomon.indexer.keys import column, with_keys
-from gnomon.indexer.spark import frame_of
+from gnomon.indexer.spark import as_frame
 from gnomon.indexer.tables import source_types, spark_types
 from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
 from gnomon.jobs.load import load as load_locally
@@ -46,8 +46,8 @@ def load(
     null_safe: bool = False,
     unreadable: str = "fail",
 ) -> DataFrame | pa.RecordBatchReader:
-    """The rows of the source whose key is in `keys` (a DataFrame of Spark or pandas, or an Arrow table): all columns of
-    `keys`, then the requested columns of the source (by default all that `keys` lacks).
+    """The rows of the source whose key is in `keys` (a DataFrame of Spark, pandas or Polars, or an Arrow table): all
+    columns of `keys`, then the requested columns of the source (by default all that `keys` lacks).
 
     Each row of `keys` gives one row for each source row with its key; with how="left", a row of nulls where there is
     none. As in SQL, a key with a null matches nothing; with `null_safe` nulls match nulls. Lazy.
@@ -61,8 +61,7 @@ def load(
     if spark is None:
         return load_locally(None, index, keys, columns, how, counters, null_safe, unreadable)
     opened = open_index(index)
-    if not isinstance(keys, DataFrame):
-        keys = frame_of(spark, keys) if isinstance(keys, pa.Table) else spark.createDataFrame(keys)
+    keys = as_frame(spark, keys, "keys")
     payload = payload_columns(opened, keys.columns, columns)
     check_unreadable(unreadable, [*keys.columns, *payload])
     counters = counters or load_counters(spark)
@@ -99,6 +98,7 @@ def load_by_index(
     these `options`. The first file gives the columns: this call computes one row of `pointers` to find it. No keys are
     compared, and a change of a file since the pointers were made is not noticed."""
     check_names("columns", columns)
+    pointers = as_frame(spark, pointers, "pointers")
     _check_pointers(pointers)
     source = _of_index(spark, index, pointers) if index is not None else _of_names(pointers, format, options or {})
     kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]

@@ -1,7 +1,6 @@
 """Key columns of DataFrames.
 
-- `columns`  keys cast to the types of the index and brought to their buckets
-- `udfs`     keys that Spark's casts do not read
+- `columns`  keys read in the types of the index and brought to their buckets
 """
 
 from gnomon.indexer.keys.columns import (

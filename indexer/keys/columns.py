@@ -5,19 +5,15 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, IntegralType, NumericType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from gnomon.btree.key_types import key_type
 from gnomon.btree.source_types import is_number_of_units
-from gnomon.indexer.keys.udfs import read_by_udf
-from gnomon.indexer.spark import hands_errors_over, key_spark_type, raised_by_sql, try_cast
-from gnomon.jobs.load import key_names
+from gnomon.indexer.spark import NoSparkType, ReadColumn, arrow_of, hands_errors_over, key_spark_type, with_read_columns
+from gnomon.jobs.load import check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
-NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # that a task looks up at once, besides one Spark batch
-HAS_OFFSET = r"(?i)(z|[+-]\d{1,2}(:?\d{2}){0,2}|utc|gmt)$"
 
 
 def quoted(name: str) -> str:
@@ -33,7 +29,8 @@ def with_keys(
     frame: DataFrame, spec: IndexSpec, what: str, every_key_counts: bool = False, all_of_it: bool = True
 ) -> DataFrame:
     """The frame with a second copy of its key, in the types of the index, in the columns `key_names`: int 5 and bigint
-    5 hash differently. Text is read as on the command line: bytes as base64, timestamps in UTC.
+    5 hash differently. Tasks read text and compare other types as a load in this process does
+    (`gnomon.jobs.load.typed_key`), whatever the session's time zone.
 
     A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing. With
     `every_key_counts` it fails the job, as invalid text always does. UsageError for a type that cannot be compared.
@@ -41,13 +38,15 @@ def with_keys(
     missing = [key.name for key in spec.keys if key.name not in frame.columns]
     if missing and all_of_it:
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
+    names = [name for name in frame.columns if any(name == key.name for key in spec.keys)]
+    check_given(names, what)
     kinds = {field.name: field.dataType for field in frame.schema}
-    keys = [
-        _key(what, key, kinds[key.name], every_key_counts).alias(name)
-        for key, name in zip(spec.keys, key_names(spec), strict=True)
-        if key.name in kinds
+    there = [pair for pair in zip(spec.keys, key_names(spec), strict=True) if pair[0].name in names]
+    alike = [(key, name) for key, name in there if kinds[key.name].simpleString() == key.type]
+    read = [
+        _read_key(key, name, kinds[key.name], what, every_key_counts) for key, name in there if (key, name) not in alike
     ]
-    return frame.select("*", *keys)
+    return with_read_columns(frame.select("*", *[column(key.name).alias(name) for key, name in alike]), read)
 
 
 def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
@@ -63,42 +62,14 @@ def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
     return keyed.select(*[column(read.get(name, name)).alias(name) for name in frame.columns])
 
 
-def _key(what: str, key: KeyColumn, kind: DataType, every_key_counts: bool) -> Column:
-    given, found, name, wanted = column(key.name), kind.simpleString(), key.name, key.type
-    target = key_spark_type(wanted)
-    if found == wanted:
-        return given
-    by_udf, is_text = read_by_udf(given, kind, key), isinstance(kind, StringType)
-    if by_udf is not None or is_text:
-        read = _read_text(given, wanted) if by_udf is None else by_udf
-        refused = _refuse(what, key, given) if is_text or every_key_counts else F.lit(None)
-        return F.when(given.isNull() | read.isNotNull(), read).otherwise(refused.cast(target))
-    if found == "timestamp" and wanted == "timestamp_ntz":
-        return F.unix_micros(given)  # it has the same hash; a cast would use the session's time zone
-    if isinstance(kind, NumericType) and (wanted in NUMBERS or key_type(wanted).decimal):
-        read = try_cast(given, target)
-        refused = _refuse(what, key, given) if every_key_counts else F.lit(None)
-        return F.when(given.isNull() | (read.cast(kind) == given), read).otherwise(refused.cast(target))
-    if wanted == "string" and isinstance(kind, DateType):  # a partition column, which Spark infers as a date
-        return given.cast(target)
-    if wanted == "string" and isinstance(kind, IntegralType):
-        return given.cast(target)
-    stored = f"{key.source_type}, stored as {wanted}" if key.source_type else wanted
-    raise UsageError(f"{what}: the key column {name} is {found}, the index's is {stored}; cast it")
-
-
-def _read_text(given: Column, wanted: str) -> Column:
-    if wanted == "binary":
-        return F.unbase64(given)
-    if wanted == "timestamp":
-        day = F.when(given.rlike(r"^\d+-\d+-\d+$"), F.concat(given, F.lit("T00:00:00"))).otherwise(given)
-        given = F.when(given.rlike(HAS_OFFSET), given).otherwise(F.concat(day, F.lit("Z")))
-    return try_cast(given, key_spark_type(wanted))
-
-
-def _refuse(what: str, key: KeyColumn, given: Column) -> Column:
-    expected = key.source_type or key.type
-    return raised_by_sql(UsageError(f"{what}: key column {key.name}", expected=expected), given)
+def _read_key(key: KeyColumn, name: str, kind: DataType, what: str, all_held: bool) -> ReadColumn:
+    """A key column of a DataFrame, read in the type of the index. UsageError where its type cannot be compared."""
+    try:
+        none = pa.array([], arrow_of(kind))
+    except NoSparkType:
+        none = pa.array([], pa.list_(pa.null()))  # a type that no key is compared with
+    typed_key(none, key, what, shown=kind.simpleString())  # refuses a type before any row is read
+    return ReadColumn(name, key_spark_type(key.type), key.name, lambda array: typed_key(array, key, what, all_held))
 
 
 def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:

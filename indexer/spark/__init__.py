@@ -23,11 +23,10 @@ from gnomon.indexer.spark.task_errors import (
     raised_by_sql,
 )
 from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
-from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_spark, holds, key_spark_type, spark_type
+from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, holds, key_spark_type, spark_type
 from gnomon.indexer.spark.versions import (
     AVRO,
     AVRO_PACKAGE,
-    HAS_ARROW_UDF,
     HAS_SOURCES,
     IN_UTC,
     VARIANTS,
@@ -36,20 +35,18 @@ from gnomon.indexer.spark.versions import (
     DataSourceReader,
     DataSourceWriter,
     InputPartition,
-    arrow_udf,
+    ReadColumn,
     check_sources,
-    frame_of,
     has_avro,
     rebalanced,
-    text_udf,
     try_cast,
     with_column_in_arrow,
+    with_read_columns,
 )
 
 __all__ = [
     "AVRO",
     "AVRO_PACKAGE",
-    "HAS_ARROW_UDF",
     "HAS_SOURCES",
     "IN_UTC",
     "SPARK_ERRORS",
@@ -62,13 +59,13 @@ __all__ = [
     "DataSourceWriter",
     "InputPartition",
     "NoSparkType",
+    "ReadColumn",
     "arrow_of",
-    "arrow_udf",
+    "as_frame",
     "as_raised",
     "as_spark",
     "check_executors",
     "check_sources",
-    "frame_of",
     "handing_over",
     "hands_errors_over",
     "has_avro",
@@ -85,7 +82,7 @@ __all__ = [
     "ship",
     "spark_stage",
     "spark_type",
-    "text_udf",
     "try_cast",
     "with_column_in_arrow",
+    "with_read_columns",
 ]

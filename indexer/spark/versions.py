@@ -2,16 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark import __version__ as spark_version
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from gnomon.indexer.spark.task_errors import hands_errors_over
@@ -89,30 +88,22 @@ def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     return DataFrame(hinted, frame.sparkSession)
 
 
-def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """The rows of an Arrow table, in Spark's types for its columns."""
+def frame_of(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """The rows of an Arrow table whose columns have exactly the values of these types. No chunk of it may be empty:
+    Spark loses the rows after one."""
     if HAS_SOURCES:
-        return spark.createDataFrame(table)
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    columns: list[pa.ChunkedArray] = []
-    fields: list[StructField] = []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        kind = from_arrow_type(field.type)
-        if pa.types.is_timestamp(field.type) and field.type.tz is None:  # as in later versions: in the session's zone
-            column = pc.assume_timezone(column, zone)
-        columns.append(column.cast(to_arrow_type(kind)))
-        fields.append(StructField(f"c{len(fields)}", kind))
-    schema = StructType(fields)
-    plain = pa.Table.from_arrays(columns, schema.names)
+        return spark.createDataFrame(table, schema)
+    plain = StructType([StructField(f"c{i}", field.dataType) for i, field in enumerate(schema)])
+    table = pa.table(table.columns, plain.names).cast(to_arrow_schema(plain))
     most = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or 10_000)
-    pieces = [(bytearray(_packed(batch)),) for batch in plain.to_batches(most)]
+    pieces = [(bytearray(_packed(batch)),) for batch in table.to_batches(most)]
 
     def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in batch.column(0):
                 yield from pa.ipc.open_stream(piece.as_buffer())
 
-    return spark.createDataFrame(pieces, "piece binary").mapInArrow(unpacked, schema).toDF(*table.column_names)
+    return spark.createDataFrame(pieces, "piece binary").mapInArrow(unpacked, plain).toDF(*schema.names)
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:
@@ -123,28 +114,35 @@ def _packed(batch: pa.RecordBatch) -> bytes:
     return packed
 
 
-def arrow_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
-    """A function of a column, which takes and returns Arrow arrays. Only where `HAS_ARROW_UDF`."""
+class ReadColumn(NamedTuple):
+    """A new column of a type, which `read` makes from the column `given`, array by array."""
 
+    name: str
+    kind: DataType
+    given: str
+    read: Callable[[pa.Array], pa.Array]
+
+
+def with_read_columns(frame: DataFrame, columns: Sequence[ReadColumn]) -> DataFrame:
+    """The frame with more columns, in their order. One Python worker of a task makes all of them."""
+    if HAS_ARROW_UDF:
+        return frame.select("*", *map(_read, columns))
+    for one in columns:
+        frame = _mapped(frame, one.name, one.kind, [one.given], partial(_each, one.read))
+    return frame
+
+
+def _read(one: ReadColumn) -> Column:
     @hands_errors_over
     def in_arrow(array: pa.Array) -> pa.Array:
-        return read(array)
+        return one.read(array)
 
-    made: Callable[[Column], Column] = F.arrow_udf(in_arrow, kind)
-    return made
+    made: Column = F.arrow_udf(in_arrow, one.kind)(_column(one.given))
+    return made.alias(one.name)
 
 
-def text_udf(read: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column], Column]:
-    """A function of a text column, which Spark 3.5 and 4.0 pass as pandas."""
-    if HAS_ARROW_UDF:
-        return arrow_udf(read, kind)
-
-    @hands_errors_over
-    def in_pandas(series: pd.Series) -> pd.Series:
-        return pd.Series(read(pa.array(series.tolist(), pa.string())).to_pylist(), dtype=object)
-
-    made: Callable[[Column], Column] = F.pandas_udf(in_pandas, kind)
-    return made
+def _each(read: Callable[[pa.Array], pa.Array], batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+    return (read(batch[0]) for batch in batches)
 
 
 def with_column_in_arrow(
@@ -167,7 +165,11 @@ def with_column_in_arrow(
 
     # Not deterministic: else Spark may call it twice, or filter the rows before it gets them.
     made = F.arrow_udf(in_arrow, kind).asNondeterministic()
-    return frame.withColumn(name, made(*inputs))
+    return frame.withColumn(name, made(*map(_column, inputs)))
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _mapped(

@@ -220,12 +220,7 @@ class _Work:
         """The keys of rows in the types of the index, and the partition columns within which they are compared.
         UsageError for a key that the index cannot hold."""
         spec = self.staging.spec
-        arrays, held = typed_keys(source, spec, BATCH)
-        if not held.all():
-            row = int(np.flatnonzero(~held)[0])
-            key = next(key for key, one in zip(spec.keys, arrays, strict=True) if not one[row].is_valid)
-            found = repr(source.column(key.name)[row].as_py())
-            raise UsageError(f"{BATCH}: key column {key.name}", expected=key.source_type or key.type, found=found)
+        arrays, _ = typed_keys(source, spec, BATCH, all_held=True)
         for i, key in enumerate(spec.keys):
             if key.partition and pa.types.is_string(arrays[i].type):
                 arrays[i] = no_null_text(arrays[i])

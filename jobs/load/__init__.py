@@ -11,10 +11,18 @@
 - `parquet_rows`  rows as Parquet files
 """
 
-from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns
-from gnomon.jobs.load.column_types import columns_in_files, in_type, source_columns
+from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns, reader_of
+from gnomon.jobs.load.column_types import columns_in_files, first_refused, in_type, source_columns
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
-from gnomon.jobs.load.key_columns import KEY_PREFIX, key_names, narrowing, stored_keys, typed_keys
+from gnomon.jobs.load.key_columns import (
+    KEY_PREFIX,
+    key_names,
+    narrowing,
+    plain_values,
+    stored_keys,
+    typed_key,
+    typed_keys,
+)
 from gnomon.jobs.load.key_files import CSV_ENDINGS, JSON_ENDINGS, KeyFile, key_file
 from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
 from gnomon.jobs.load.parquet_rows import write_parquet
@@ -43,6 +51,7 @@ __all__ = [
     "check_sample",
     "check_unreadable",
     "columns_in_files",
+    "first_refused",
     "in_type",
     "key_file",
     "key_names",
@@ -51,9 +60,12 @@ __all__ = [
     "load_locally",
     "narrowing",
     "payload_columns",
+    "plain_values",
+    "reader_of",
     "runs",
     "source_columns",
     "stored_keys",
+    "typed_key",
     "typed_keys",
     "write_parquet",
 ]

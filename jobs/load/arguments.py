@@ -2,12 +2,32 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from gnomon.jobs.load.row_reader import ERROR, OURS
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import check_names, no_column
 
 HOWS = ("inner", "left")
 UNREADABLE = ("fail", "report")
+
+
+PANDAS, UNNAMED_INDEX = b"pandas", "__index_level_"  # of a table that Arrow made of a frame of pandas
+
+
+def reader_of(given: object, what: str) -> pa.RecordBatchReader:
+    """The rows of an Arrow table, of a reader of batches, or of a frame of pandas or Polars; an index of pandas without
+    a name is no column. UsageError for another object."""
+    if isinstance(given, pa.RecordBatchReader):
+        return given
+    try:
+        table = pa.table(given)
+    except (TypeError, ValueError):  # of pyarrow, for an object that is no table
+        expected = "an Arrow table with the key columns"
+        raise UsageError(what, expected=expected, found=type(given).__name__) from None
+    if PANDAS in (table.schema.metadata or {}):
+        table = table.drop_columns([name for name in table.column_names if name.startswith(UNNAMED_INDEX)])
+    return table.to_reader()
 
 
 def check_given(names: Sequence[str], what: str) -> None:

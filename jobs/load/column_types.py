@@ -52,19 +52,20 @@ def in_type(array: pa.Array, kind: pa.DataType, shown: str, name: str, rows: pa.
         return array.cast(kind)
     except pa.ArrowException as error:
         check_memory(error)
-        place = _first_refused(array, kind)
-        value = to_json(python_values(array.slice(place, 1))[0])
+        place, value = first_refused(array, kind)
         raise UnsupportedFormat(
             f"column {name}, row {rows[place]}: {shown} does not hold {value}; load other columns", path
         ) from None
 
 
-def _first_refused(array: pa.Array, kind: pa.DataType) -> int:
-    """The place of the first value that does not fit; there must be one."""
-    for place in range(len(array) - 1):
+def first_refused(array: pa.Array, kind: pa.DataType) -> tuple[int, str]:
+    """The place of the first value that a type does not hold, and the value as JSON. There must be one."""
+    place = 0
+    while place < len(array) - 1:
         try:
             array.take(pa.array([place])).cast(kind)  # a cast of a slice of lists would cast all values
         except pa.ArrowException as error:
             check_memory(error)
-            return place
-    return len(array) - 1
+            break
+        place += 1
+    return place, to_json(python_values(array.slice(place, 1))[0])

@@ -30,15 +30,17 @@ MOMENTS = ("timestamp", "timestamp_ntz")
 Flags = npt.NDArray[np.bool_]
 
 
-def typed_keys(keys: pa.RecordBatch, spec: IndexSpec, what: str) -> tuple[list[pa.Array], Flags]:
+def typed_keys(
+    keys: pa.RecordBatch, spec: IndexSpec, what: str, all_held: bool = False
+) -> tuple[list[pa.Array], Flags]:
     """The key columns of a sample in the types of the index, in key order, and a flag for each row. A flag is false
     where the index's type does not hold a value of the row: the value is null here, and no row of the source has it.
 
-    UsageError for a text that is no value of the type, and for a column whose values cannot be compared with it."""
+    UsageError as in `typed_key`."""
     arrays, held = [], np.ones(keys.num_rows, bool)
     for key in spec.keys:
         given = keys.column(key.name)
-        array = _in_key_type(given, key, what)
+        array = typed_key(given, key, what, all_held)
         lost = array.null_count - given.null_count
         if lost:
             held &= ~(_flags(array.is_null()) & _flags(given.is_valid()))
@@ -60,24 +62,37 @@ def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
     return pa.schema([field.with_type(read.get(field.name, field.type)) for field in keys])
 
 
-def _in_key_type(given: pa.Array, key: KeyColumn, what: str) -> pa.Array:
+def typed_key(given: pa.Array, key: KeyColumn, what: str, all_held: bool = False, shown: object = None) -> pa.Array:
+    """A key column of a sample in the type of the index, null where this type does not hold a value.
+
+    UsageError for a text that is no value of the type, with `all_held` for any value that it does not hold, and for a
+    column whose values cannot be compared with it. This last error names the column's type, or `shown`; it also comes
+    for an array without values."""
+    array = _in_key_type(given, key, what, given.type if shown is None else shown)
+    if all_held and array.null_count > given.null_count:
+        row = int(np.flatnonzero(_flags(array.is_null()) & _flags(given.is_valid()))[0])
+        raise _not_held(given[row].as_py(), key, what)
+    return array
+
+
+def _in_key_type(given: pa.Array, key: KeyColumn, what: str, shown: object) -> pa.Array:
     target, found = key_type(key.type).arrow, value_type(given.type)
     if pa.types.is_null(found):
         return pa.nulls(len(given), target)
     if _is_text(found):
-        return _from_text(_plain(given), key, what)
+        return _from_text(plain_values(given), key, what)
     if type_of_arrow(given.type) == key.type and _is_stored_alike(source_type(given.type), key.source_type):
         return key_array(given, key.type, key.name)
     if is_number_of_units(key.source_type) and _has_units(found, str(key.source_type)):
-        return _in_units(_plain(given), str(key.source_type).partition("(")[2].removesuffix(")"))
+        return _in_units(plain_values(given), str(key.source_type).partition("(")[2].removesuffix(")"))
     if _is_moment(found) and key.type in MOMENTS and (found.tz or key.type == "timestamp_ntz"):
-        return _in_units(_plain(given), "us").cast(target)
+        return _in_units(plain_values(given), "us").cast(target)
     if _is_number(found) and _is_number(target):
-        return _equal_numbers(_plain(given), key)
+        return _equal_numbers(plain_values(given), key)
     if key.type == "string" and (pa.types.is_date(found) or pa.types.is_integer(found)):  # a folder's text
-        return _plain(given).cast(target)
+        return plain_values(given).cast(target)
     stored = f"{key.source_type}, stored as {key.type}" if key.source_type else key.type
-    raise UsageError(f"{what}: the key column {key.name} is {given.type}, the index's is {stored}; cast it")
+    raise UsageError(f"{what}: the key column {key.name} is {shown}, the index's is {stored}; cast it")
 
 
 def _is_stored_alike(found: str | None, wanted: str | None) -> bool:
@@ -102,8 +117,11 @@ def _read(text: str, key: KeyColumn, what: str) -> Stored:
     try:
         return read_key(text, key)
     except KeyTypeError:
-        expected = key.source_type or key.type
-        raise UsageError(f"{what}: key column {key.name}", expected=expected, found=repr(text)) from None
+        raise _not_held(text, key, what) from None
+
+
+def _not_held(value: object, key: KeyColumn, what: str) -> UsageError:
+    return UsageError(f"{what}: key column {key.name}", expected=key.source_type or key.type, found=repr(value))
 
 
 def _equal_numbers(given: pa.Array, key: KeyColumn) -> pa.Array:
@@ -151,14 +169,14 @@ def _in_units(given: pa.Array, unit: str) -> pa.Array:
     return pc.multiply(pc.if_else(fits, ticks, None), 10**shift)
 
 
-def _plain(given: pa.Array) -> pa.Array:
+def plain_values(given: pa.Array) -> pa.Array:
     """The values of a dictionary, of run-end encoding or of an extension type."""
     if isinstance(given.type, pa.BaseExtensionType):
-        return _plain(given.storage)
+        return plain_values(given.storage)
     if pa.types.is_dictionary(given.type):
-        return _plain(given.dictionary_decode())
+        return plain_values(given.dictionary_decode())
     if pa.types.is_run_end_encoded(given.type):
-        return _plain(pc.run_end_decode(given))
+        return plain_values(pc.run_end_decode(given))
     return given.cast(pa.string()) if _is_text(given.type) else given
 
 

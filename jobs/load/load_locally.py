@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_columns
+from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_columns, reader_of
 from gnomon.jobs.load.column_types import in_type, source_columns
 from gnomon.jobs.load.counters import Count, LoadCounters
 from gnomon.jobs.load.key_columns import key_names, narrowing, sample_types, stored_keys, typed_keys
@@ -60,10 +60,7 @@ def load(
     if spark is not None:
         raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
     request = LoadRequest(columns, how, null_safe, unreadable)
-    try:
-        given = keys if isinstance(keys, pa.RecordBatchReader) else pa.table(keys).to_reader()
-    except (TypeError, ValueError):  # of pyarrow, for an object that is no table
-        raise UsageError("keys", expected="an Arrow table with the key columns", found=type(keys).__name__) from None
+    given = reader_of(keys, KEYS)
     return load_locally(open_index(index), given.schema, given, request, counters or load_counters())
 
 

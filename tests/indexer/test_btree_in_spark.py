@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.btree import format as fmt
 from gnomon.btree.hash_columns import plain_column, spark_hash_columns, xxhash64_columns
-from gnomon.indexer.spark.versions import HAS_SOURCES, frame_of
+from gnomon.indexer.spark import as_frame
 from tests.btree.test_hashing import MAKERS, ROWS, random_columns
 from tests.btree.test_interop import NAMES, typical_file
 from tests.spark_fixtures import to_arrow
@@ -24,9 +24,8 @@ Hashes = dict[tuple[str, ...], tuple[list[int], list[int]]]
 def _spark_hashes(spark: SparkSession, columns: dict[str, pa.Array], keys: Sequence[tuple[str, ...]]) -> Hashes:
     """Spark's `hash` and `xxhash64` of each row, for each list of columns."""
     names = {kind: f"c{i}" for i, kind in enumerate(columns)}
-    ddl = ", ".join(f"{name} {kind}" for kind, name in names.items())
     table = pa.table(list(columns.values()), names=list(names.values()))
-    frame = spark.createDataFrame(table, schema=ddl) if HAS_SOURCES else frame_of(spark, table)
+    frame = as_frame(spark, table, "keys")
     asked = [", ".join(names[kind] for kind in key) for key in keys]
     answer = to_arrow(frame.selectExpr(*[f"{name}({args})" for args in asked for name in ("hash", "xxhash64")]))
     found = [column.to_pylist() for column in answer.columns]

@@ -133,7 +133,7 @@ def test_keys_of_a_frame_that_are_not_of_the_type_are_refused(spark: SparkSessio
     wrong = load(spark, index, texts(spark).withColumn("ms", F.lit("12:30:00.0005")), ["n"])
     with pytest.raises(Exception, match="expected time") as caught:
         wrong.collect()
-    assert one_line(caught.value) == "keys: key column ms: expected time(ms), found 12:30:00.0005"
+    assert one_line(caught.value) == "keys: key column ms: expected time(ms), found '12:30:00.0005'"
     assert exit_code(caught.value) == 2
 
 
@@ -147,7 +147,7 @@ def test_decimals_in_text_are_not_rounded_to_another_key(spark: SparkSession, la
     keys = texts(spark).withColumn("large", F.lit("1.504"))
     with pytest.raises(Exception, match="expected decimal") as caught:
         load(spark, str(lake / "index"), keys, ["n"]).collect()
-    assert one_line(caught.value) == "keys: key column large: expected decimal(38,2), found 1.504"
+    assert one_line(caught.value) == "keys: key column large: expected decimal(38,2), found '1.504'"
 
 
 def test_columns_of_these_types_are_loaded_as_they_would_be_stored(spark: SparkSession, tmp_path: Path) -> None:

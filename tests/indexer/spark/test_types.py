@@ -1,15 +1,21 @@
 """Columns in Spark's types, and values that these cannot hold."""
 
+import datetime as dt
+from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DoubleType, LongType, StructField, StructType, TimestampNTZType, TimestampType
 
-from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_spark, spark_type
-from gnomon.shadow.errors import UnsupportedFormat
+from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, spark_type
+from gnomon.shadow.errors import UnsupportedFormat, UsageError
+from tests.spark_fixtures import to_arrow
 
 NS = 1767270600_123456789
+MOMENT = dt.datetime(2026, 1, 1, 12, 30, 0, 123456, dt.UTC)
 
 
 def given_as(array: pa.Array, kind: DataType | None = None) -> pa.Array:
@@ -82,3 +88,62 @@ def test_files_may_differ_where_no_value_is_lost() -> None:
 def test_what_spark_has_no_type_for_is_said(arrow: pa.DataType) -> None:
     with pytest.raises(NoSparkType):
         spark_type(arrow)
+
+
+COLUMNS: dict[str, tuple[pa.DataType, list[Any], list[Any] | None]] = {  # type, values, and in Spark where they differ
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", None, "é"], None),
+    "large": (pa.large_string(), ["a", "", None], None),
+    "view": (pa.string_view(), ["a", "longer than twelve bytes", None], None),
+    "bytes": (pa.binary_view(), [b"a", b"\0", None], None),
+    "fixed": (pa.binary(2), [b"ab", None, b"cd"], None),
+    "uuid": (pa.uuid(), [bytes(16), None, bytes(range(16))], [bytes(16), None, bytes(range(16))]),
+    "uint64": (pa.uint64(), [2**64 - 1, 0, None], None),
+    "half": (pa.float16(), [0.5, None, float("inf")], None),
+    "day": (pa.date64(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None], None),
+    "ns": (pa.timestamp("ns", "Asia/Tokyo"), [MOMENT, None, MOMENT], None),
+    "plain": (pa.timestamp("ms"), [dt.datetime(2024, 3, 10, 2, 30), None, dt.datetime(1, 1, 1)], None),
+    "void": (pa.null(), [None] * 3, None),
+    "decimal": (pa.decimal32(4, 1), [Decimal("1.5"), None, Decimal("-999.9")], None),
+    "long decimal": (pa.decimal256(50, 2), [Decimal("1.50")] * 3, ["1.50"] * 3),
+    "list": (pa.large_list(pa.uint8()), [[255, None], [], None], None),
+    "struct": (pa.struct([("a.b", pa.timestamp("s"))]), [{"a.b": dt.datetime(2024, 1, 1)}, None, {"a.b": None}], None),
+    "map": (pa.map_(pa.string(), pa.int32()), [[("a", 1)], [], None], None),
+}
+
+
+@pytest.mark.spark
+def test_each_arrow_column_gives_spark_the_same_values_in_every_zone_and_behind_empty_chunks(
+    spark: SparkSession,
+) -> None:
+    table = pa.table({name: pa.array(values, kind) for name, (kind, values, _) in COLUMNS.items()})
+    chunks = pa.concat_tables([table.slice(0, 0), table.slice(0, 1), table.slice(0, 0), table.slice(1)])
+    wanted = {name: values if other is None else other for name, (_, values, other) in COLUMNS.items()}
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone, given in (("America/New_York", chunks), ("UTC", chunks.to_reader())):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            found = to_arrow(as_frame(spark, given, "keys"))
+            assert {name: found[name].to_pylist() for name in wanted} == wanted
+        assert as_frame(spark, table.slice(0, 0), "keys").count() == 0
+        frame = pd.DataFrame({"k": [1, 2, 3]})[1:]  # its index is no column
+        assert as_frame(spark, frame, "keys").collect() == [(2,), (3,)]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            [("at", pa.array([None, NS], pa.timestamp("ns")))],
+            r"column at, row 1: Spark's timestamp\[us\] does not hold",
+        ),
+        ([("u", pa.array([None], pa.month_day_nano_interval()))], "column u of type .* has no Spark type; cast it"),
+        ([("v", pa.array([[1]], pa.list_view(pa.int8())))], "column v of type list_view.* has no Spark type; cast it"),
+        ([("k", pa.array([1])), ("k", pa.array([2]))], "it has more than one column k; rename one"),
+    ],
+)
+def test_an_arrow_column_that_spark_cannot_hold_is_one_line(columns: list[tuple[str, pa.Array]], message: str) -> None:
+    table = pa.table([array for _, array in columns], [name for name, _ in columns])
+    with pytest.raises(UsageError, match=f"^keys: {message}"):
+        as_frame(None, table, "keys")  # type: ignore[arg-type]  # no session is asked

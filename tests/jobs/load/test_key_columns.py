@@ -27,6 +27,40 @@ def typed(array: pa.Array, kind: str, source: str | None = None) -> tuple[list[A
     return arrays[0].to_pylist(), held.tolist()
 
 
+# Key type, source type, texts of values, texts that are no value of it.
+TEXTS: list[tuple[str, str | None, list[str], list[str]]] = [
+    ("string", None, ["", " a", "2024-01-01"], []),
+    ("boolean", None, ["true", "false"], ["t", "yes", "1", " true", "TRUE"]),
+    ("tinyint", None, ["-128", "7"], ["128", "1.0", "1b"]),
+    ("smallint", None, ["32767"], ["32768", "1s"]),
+    ("int", None, ["1", "-5"], [" 1", "1 ", "1_0", "\u0661", "1e3", "1.0", ""]),
+    ("bigint", None, ["9223372036854775807"], ["9223372036854775808", "1L"]),
+    ("float", None, ["1.5", "-0.0"], ["1.5f", "1,5", "1.5\n"]),
+    ("double", None, ["1.5", "1e300"], ["1.5d", " 1.5", "1_000.5", "one", "\u0661"]),
+    ("decimal(9,2)", None, ["1.50", "-3"], ["1.504", "1e9", "1.5BD", " 1.5", "1_0"]),
+    ("date", None, ["2024-01-01", "0001-01-01"], ["2024-01-01 junk", "2024", "2024-1-1", "2024-01-01T10:00:00"]),
+    ("timestamp", None, ["2024-01-01", "2024-01-01T00:00", "2024-01-01 05:00:00+05:00"], ["2024-01", "now", "10:00"]),
+    ("timestamp_ntz", None, ["2024-01-01T02:30:00"], ["2024-01-01T00:00:00+05:00", "2024-01-01T00:00:00Z"]),
+    ("binary", None, ["YWI=", ""], ["YQ", "a", "YQ==junk"]),
+    ("decimal(20,0)", "uint64", ["18446744073709551615"], ["1.5", "0x10"]),
+    ("float", "half", ["0.1"], ["half"]),
+    ("binary", "uuid", ["00112233-4455-6677-8899-aabbccddeeff"], ["00112233-4455-6677-8899-aabbccddeef"]),
+    ("bigint", "time(ms)", ["12:30:00.005"], ["12:30:00.0005", "24:00:01"]),
+    ("bigint", "timestamp(ns)", ["2026-01-01T12:30:00.123456789Z", "2024-03-10T02:30:00"], ["2026"]),
+    ("bigint", "timestamp_ntz(ns)", ["2026-01-01T12:30:00.123456789"], ["2026-01-01T12:30:00+01:00"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "source", "values", "junk"), TEXTS)
+def test_text_that_is_no_value_of_the_type_is_refused(
+    kind: str, source: str | None, values: list[str], junk: list[str]
+) -> None:
+    assert typed(pa.array(values), kind, source)[1] == [True] * len(values)
+    for text in junk:
+        with pytest.raises(UsageError, match=r"^keys: key column k: expected .*, found '"):
+            typed(pa.array([text]), kind, source)
+
+
 NUMBER_TYPES = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
     "double": pa.float64(), "decimal(9,2)": pa.decimal128(9, 2), "decimal(20,0)": pa.decimal128(20, 0),
