@@ -8,11 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     DataType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -20,20 +15,13 @@ from pyspark.sql.types import (
 
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark import IN_UTC, SPARK_ERRORS, NoSparkType, holds, spark_type
+from gnomon.jobs.load import widest_type
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import wider
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import is_local
 from gnomon.sources.types import parse_ddl
 
-# The Spark types of numbers that are wider in other files of the source, by Arrow's name.
-WIDER = {
-    "int16": ShortType(),
-    "int32": IntegerType(),
-    "int64": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-}
 PATTERN_SIGNS = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -67,8 +55,9 @@ def source_types(spark: SparkSession | None, index: Index, names: Sequence[str])
         for field in schema:
             if field.name in names and field.name not in found and not pa.types.is_null(field.type):
                 widest = wider(index.view.snapshot.columns.get(field.name, ""), str(field.type))
-                kind = None if widest == str(field.type) else WIDER.get(widest)
-                found[field.name] = kind or _type_of(field, in_spark.get(field.name))
+                kind = widest_type(widest, field.type)
+                own = in_spark.get(field.name) if kind == field.type else None
+                found[field.name] = _type_of(field.with_type(kind), own)
     return StructType([StructField(name, found.get(name, StringType())) for name in names])
 
 

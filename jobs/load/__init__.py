@@ -12,7 +12,7 @@
 """
 
 from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns, reader_of
-from gnomon.jobs.load.column_types import columns_in_files, first_refused, in_type, source_columns
+from gnomon.jobs.load.column_types import columns_in_files, first_refused, in_type, source_columns, widest_type
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
 from gnomon.jobs.load.key_columns import (
     KEY_PREFIX,
@@ -67,5 +67,6 @@ __all__ = [
     "stored_keys",
     "typed_key",
     "typed_keys",
+    "widest_type",
     "write_parquet",
 ]

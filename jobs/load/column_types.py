@@ -10,13 +10,20 @@ from gnomon.shadow import Index, to_json
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.values import python_values
-from gnomon.sources.types import SAFE_CAST, can_hold, parse_ddl
+from gnomon.sources.types import (
+    SAFE_CAST,
+    can_hold,
+    common_moments,
+    common_moments_named,
+    parse_ddl,
+    with_moments_named,
+)
 
 
 def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
     """Columns of the source, in the types of its files: that of the newest file, for numbers the widest that a build
-    has seen. Columns of a catalog table have the declared types; a column without any value has the type null.
-    SourceError as in `Index.schemas`."""
+    has seen, for timestamps the common type of those that it has seen. Columns of a catalog table have the declared
+    types; a column without any value has the type null. SourceError as in `Index.schemas`."""
     spec = index.spec
     found = {name: key_type(spec.partition_type(name)).arrow for name in spec.partitions}
     if spec.table:
@@ -33,8 +40,14 @@ def columns_in_files(index: Index, names: Sequence[str]) -> dict[str, pa.DataTyp
         for one in schema:
             if one.name in names and one.name not in found and not pa.types.is_null(one.type):
                 widest = wider(index.view.snapshot.columns.get(one.name, ""), str(one.type))
-                found[one.name] = one.type if widest == str(one.type) else pa.type_for_alias(widest)
+                found[one.name] = widest_type(widest, one.type)
     return found
+
+
+def widest_type(widest: str, found: pa.DataType) -> pa.DataType:
+    """The type with the name `widest` that `wider` gave for a file's type."""
+    kind = with_moments_named(found, widest) if common_moments_named(widest, str(found)) == widest else found
+    return kind if str(kind) == widest else pa.type_for_alias(widest)
 
 
 def in_type(array: pa.Array, kind: pa.DataType, shown: str, name: str, rows: pa.Array, path: str) -> pa.Array:
@@ -42,7 +55,7 @@ def in_type(array: pa.Array, kind: pa.DataType, shown: str, name: str, rows: pa.
     row, where the type does not hold it. `rows` has the row of each value."""
     if array.type == kind:
         return array
-    if not can_hold(array.type, kind, SAFE_CAST):
+    if not can_hold(common_moments(array.type, kind), kind, SAFE_CAST):
         raise UnsupportedFormat(
             f"column {name} is {array.type} here and {shown} in newer files, which cannot be one column; "
             "load other columns",

@@ -2,16 +2,19 @@
 
 from gnomon.shadow.commit.rebase import Changes, State
 from gnomon.shadow.metadata import IndexSpec
-from gnomon.sources.types import parse_ddl
+from gnomon.sources.types import common_moments_named, parse_ddl
 
 WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))
 
 
 def wider(before: str, now: str) -> str:
-    """The type that holds the numbers of both; where WIDENING has none, the second type, unless that is the null
-    type."""
+    """The type that holds the numbers of both, or the timestamps of both (`common_moments`); for other types the
+    second one, unless that is the null type."""
     if now == "null":
         return before or now
+    moments = common_moments_named(before, now)
+    if moments is not None:
+        return moments
     chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
     return max(before, now, key=chain.index) if len(chain) > 1 else now
 

@@ -10,6 +10,7 @@ file that has it. The metadata hold the snapshot, and the number of matches of e
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.results import Found, Rows, Share
 from gnomon.shadow.storage import deadlines
+from gnomon.sources.types import common_moments
 
 KEY_NUMBER = "key_number"
 Schemas = Callable[[Sequence[str]], Iterable[pa.Schema]]
@@ -76,7 +78,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
     if not tables:
         return pa.table({})
     try:
-        together = pa.concat_tables(tables, promote_options="permissive")
+        together = pa.concat_tables(_with_common_moments(tables), promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         names = dict.fromkeys(name for table in tables for name in table.column_names)
         raise _no_common_type(tables, next(name for name in names if not _fits_together(tables, name))) from None
@@ -84,6 +86,21 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         if any(_rounds(kind, field.type) for kind in _types_of(tables, field.name)):
             raise _no_common_type(tables, field.name)  # Arrow would round decimals to floating numbers
     return together
+
+
+def _with_common_moments(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The tables with timestamps in their common types. ArrowInvalid where one does not hold a value."""
+    kinds = {
+        name: _types_of(tables, name) for name in dict.fromkeys(name for one in tables for name in one.column_names)
+    }
+    cast = []
+    for table in tables:
+        for place, field in enumerate(table.schema):
+            wanted = reduce(common_moments, kinds[field.name], field.type)
+            if wanted != field.type:
+                table = table.set_column(place, field.with_type(wanted), table.column(place).cast(wanted))
+        cast.append(table)
+    return cast
 
 
 def _rounds(kind: pa.DataType, target: pa.DataType) -> bool:
@@ -107,7 +124,7 @@ def _types_of(tables: Sequence[pa.Table], name: str) -> list[pa.DataType]:
 def _fits_together(tables: Sequence[pa.Table], name: str) -> bool:
     columns = [table.select([name]) for table in tables if name in table.column_names]
     try:
-        pa.concat_tables(columns, promote_options="permissive")
+        pa.concat_tables(_with_common_moments(columns), promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return False
     return True

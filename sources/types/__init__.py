@@ -3,6 +3,7 @@
 - `ddl`            Spark's DDL to an Arrow schema, and back
 - `arrays`         kinds of types, arrays compared exactly, numpy integers as arrays
 - `field_ids`      which field of a file is a field of a table
+- `moments`        the common type of timestamps that differ between files
 - `exact_cast`     which type holds the values of another, and casts that keep each value exactly
 - `column_plan`    the columns of a file that is written like another one of its source
 - `text_values`    text to values of a type
@@ -39,6 +40,7 @@ from gnomon.sources.types.json_schema import (
     seen_in,
 )
 from gnomon.sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
+from gnomon.sources.types.moments import common_moments, common_moments_named, with_moments_named
 from gnomon.sources.types.text_format import texts_of
 from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text
 
@@ -67,6 +69,8 @@ __all__ = [
     "arrays_of",
     "can_hold",
     "comes_back",
+    "common_moments",
+    "common_moments_named",
     "conform",
     "converter",
     "decode_object",
@@ -93,4 +97,5 @@ __all__ = [
     "seen_in",
     "texts_of",
     "to_ddl",
+    "with_moments_named",
 ]

@@ -37,11 +37,11 @@ from gnomon.sources.types.arrays import (
     plain,
 )
 from gnomon.sources.types.field_ids import default_array, has_records, matching
+from gnomon.sources.types.moments import UNITS
 
 Places = npt.NDArray[np.int64]
 MOST_ITEMS = 2**31 - 1  # in all lists of an array together
 EXACT_BITS = {16: 11, 32: 24, 64: 53}  # bits of a floating number: bits of the integers that it holds exactly
-UNITS = ("s", "ms", "us", "ns")
 UNIVERSAL = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 
 

@@ -33,3 +33,9 @@ def test_the_demo_goes_from_a_source_to_an_append_and_leaves_the_data(
     index = open_index(str(folder / "index"))
     assert index.view.snapshot.rows == 2089
     assert index.coverage().is_empty
+    pages = spark.read.parquet(str(folder / "source")).select("url", "crawl_ts").collect()  # the rewritten file, too
+    assert len({page.url for page in pages}) == 2089
+    shown = index.table_many([page.url for page in pages], ["url", "crawl_ts"])
+    assert {(page.url, page.crawl_ts.timestamp()) for page in pages} == {
+        (row["url"], row["crawl_ts"].timestamp()) for row in shown.to_pylist()
+    }

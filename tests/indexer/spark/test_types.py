@@ -53,7 +53,6 @@ def test_a_value_that_sparks_type_does_not_hold_is_named_with_its_row(
     ("arrow", "kind"),
     [
         (pa.timestamp("us", "UTC"), TimestampNTZType()),
-        (pa.timestamp("us"), TimestampType()),
         (pa.float64(), LongType()),
         (pa.string(), LongType()),
         (pa.int64(), TimestampType()),

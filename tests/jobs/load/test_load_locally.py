@@ -1,7 +1,9 @@
 """jobs/load/load_locally.py: the rows of many keys, in this process."""
 
+import datetime as dt
 import os
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnomon.base.errors import GnomonError
+from gnomon.jobs.build import build
 from gnomon.jobs.load import ERROR, LoadRequest, load, load_counters, load_locally
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
@@ -156,3 +160,48 @@ def test_a_damaged_page_is_an_error_that_names_the_file(lake: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with pytest.raises(Exception, match=r"dt=0/a\.parquet"):
         rows_of(lake, pa.table({"k": list(range(70))}))
+
+
+MOMENT = dt.datetime(2024, 3, 10, 2, 30, tzinfo=dt.UTC)
+KINDS = {
+    "ms": pa.timestamp("ms", "UTC"), "us": pa.timestamp("us"), "ns": pa.timestamp("ns"),
+    "utc": pa.timestamp("us", "UTC"), "berlin": pa.timestamp("us", "Europe/Berlin"),
+    "listed": pa.list_(pa.timestamp("us")), "listed utc": pa.list_(pa.timestamp("us", "UTC")),
+    "date": pa.date32(), "text": pa.string(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), list(permutations(KINDS, 2)))
+def test_moments_of_two_files_are_one_column_for_a_load_and_for_a_table(tmp_path: Path, one: str, other: str) -> None:
+    for number, name in enumerate((one, other)):
+        value = "noon" if name == "text" else MOMENT.date() if name == "date" else MOMENT
+        array = pa.array([[value]] if "listed" in name else [value], KINDS[name])
+        write_source(tmp_path / "s", {f"{number}.parquet": pa.table({"k": [number], "at": array})})
+    build(None, str(tmp_path / "s"), str(tmp_path / "index"), ["k"], buckets=1)
+    index, alike = open_index(str(tmp_path / "index")), len({"listed" in one, "listed" in other}) == 1
+    if not alike or {one, other} & {"date", "text"}:
+        with pytest.raises(GnomonError, match="column at"):
+            index.table_many([0, 1])
+        with pytest.raises(GnomonError, match="column at"):
+            load(None, str(tmp_path / "index"), pa.table({"k": [0, 1]})).read_all()
+        return
+    table = index.table_many([0, 1], ["at"])["at"]
+    rows = load(None, str(tmp_path / "index"), pa.table({"k": [0, 1]})).read_all().sort_by("k")["at"]
+    assert table.to_pylist() == rows.to_pylist()
+    if "listed" not in one:
+        zones = {KINDS[one].tz, KINDS[other].tz}
+        unit = max(KINDS[one].unit, KINDS[other].unit, key=("ms", "us", "ns").index)
+        assert table.type == rows.type == pa.timestamp(unit, zones.pop() if len(zones) == 1 else "UTC")
+        assert set(table.cast(pa.timestamp("s", "UTC")).to_pylist()) == {MOMENT}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_moment_that_nanoseconds_do_not_hold_is_refused_beside_them(tmp_path: Path, zone: str | None) -> None:
+    early = pa.array([dt.datetime(1, 1, 1)], pa.timestamp("us"))
+    write_source(tmp_path / "s", {"a.parquet": pa.table({"k": [0], "at": early})})
+    write_source(tmp_path / "s", {"b.parquet": pa.table({"k": [1], "at": pa.array([1], pa.timestamp("ns", zone))})})
+    build(None, str(tmp_path / "s"), str(tmp_path / "index"), ["k"], buckets=1)
+    with pytest.raises(GnomonError, match="column at"):
+        open_index(str(tmp_path / "index")).table_many([0, 1])
+    with pytest.raises(GnomonError, match=r"column at, row 0: .* does not hold"):
+        load(None, str(tmp_path / "index"), pa.table({"k": [0, 1]})).read_all()
