@@ -118,8 +118,9 @@ def as_frame(spark: SparkSession, given: object, what: str) -> DataFrame:
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=target))
         begin += batch.num_rows
     table = pa.Table.from_batches(batches, target).combine_chunks()  # Spark loses the rows after an empty chunk
-    try:
-        return frame_of(spark, table, StructType(fields))
+    try:  # Spark takes no table without a chunk
+        schema = StructType(fields)
+        return frame_of(spark, table, schema) if table.num_rows else spark.createDataFrame([], schema)
     except PySparkException as error:  # names of a struct that occur twice
         raise UsageError(f"{what}: Spark does not take it: {' '.join(str(error).split())}") from None
 
