@@ -39,9 +39,13 @@ class Samples:
             if mask is None:
                 found.setdefault((file.partition, LIVE), first)
                 continue
+            of_table = self.by_position.get(file.path, BitMap64())
+            there_are = {LIVE: file.rows > mask.rows, BY_POSITION: bool(of_table), BY_VALUE: mask.rows > len(of_table)}
+            kinds = [(file.partition, kind) for kind, is_there in there_are.items() if is_there]
+            if all(kind in self.rows or kind in found for kind in kinds):
+                continue
             own = np.flatnonzero(numbers == number)
             is_deleted = mask.holds_each(offsets[own])
-            of_table = self.by_position.get(file.path, BitMap64())
             for row in own[~is_deleted][:1].tolist():
                 found.setdefault((file.partition, LIVE), row)
             for row in own[is_deleted][:MOST_TRIED].tolist():
