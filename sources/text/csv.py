@@ -178,9 +178,9 @@ def _ends_early(opened: Opened, dialect: Dialect) -> bool:
 def _header(opened: Opened, dialect: Dialect, text: bytes) -> tuple[list[str], int]:
     """`(names, position of the first row)`, from the first record that is not blank."""
     begin = len(text) - len(text.lstrip(b"\r\n"))
-    record = dialect.record(text, begin)
     if _ends_early(opened, dialect):
         raise UnsupportedFormat(f"the header does not end within {len(text)} bytes", opened.path, opened.first)
+    record = dialect.record(text, begin)
     if record is None:
         raise DamagedSource(UNCLOSED.format("file"), opened.path, opened.first + begin)
     fields, end = record

@@ -256,6 +256,8 @@ def test_records_of_another_width_are_counted_by_scans() -> None:
 def test_headers_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: the header: text after a quote that opened in"):
         opened(b'"a,b\n1,"2"\n')
+    with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: the header: text after a quote that opened in"):
+        opened(b'"a' + b"x" * 70_000 + b'\n"b,c\n' + b"1,2\n" * 20_000, schema="a string, b string")
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 0: a quote that does not close before the file ends"):
         opened(b'"a,b\n1,2\n')
     with pytest.raises(DamagedSource, match=r"lake/x\.csv at byte 1: the header: a record that is not UTF-8"):
