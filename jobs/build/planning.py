@@ -65,7 +65,6 @@ from gnomon.shadow.tables import (
     LakeTable,
     check_plain_files,
     check_where,
-    is_lake,
     matches,
     stored_partition,
 )
@@ -137,7 +136,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
 
     The order matters: a source that was read before the snapshot may be older than the one that the snapshot covers,
     and the build would take the index back to it. What others commit after the snapshot is found at the commit."""
-    _check_asked(source, request)
+    _check_asked(request)
     adopt = request.adopt
     storage = storage_at(index)
     _check_folder(storage)
@@ -149,6 +148,8 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     # files of a catalog table keep their names even if its folder has changed
     at = spec.source if spec is not None and spec.table and not adopt else None
     root = _root(named_source(source, read_table, request.table_version), at)
+    if request.partitions is not None and root.source.versions is not None:  # also of a table of the catalog
+        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", root.name)
     check_apart(root, storage)
     _check_source(root)
     if isinstance(root.source, LakeSource) and spec is not None:
@@ -217,10 +218,8 @@ def _advice(found: LakeTable | None) -> str:
     return f"index a plain copy of its live rows, or {as_files}"
 
 
-def _check_asked(source: str, request: BuildRequest) -> None:
-    """Raise UsageError for options that are unknown, that exclude each other, or that the source does not have."""
-    if request.partitions is not None and is_lake(source):
-        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", source)
+def _check_asked(request: BuildRequest) -> None:
+    """Raise UsageError for options that are unknown, or that exclude each other."""
     if request.format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
     if request.partitions is not None and (request.adopt or request.full):

@@ -30,6 +30,7 @@ from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import commit, newest_snapshot
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import LakeSource, lake_source
 from gnomon.shadow.verify.snapshot import verify
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
@@ -249,11 +250,22 @@ def test_verify_finds_masks_that_are_not_the_tables(tmp_path: Path) -> None:
     assert any("other rows of it are deleted" in fault.what for fault in report.faults)
 
 
-def test_a_build_of_some_partitions_is_refused(tmp_path: Path) -> None:
+class WithCatalog(LocalEngine):
+    """An engine whose catalog knows one lake table."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def read_table(self, source: str) -> LakeSource:
+        return lake_source(self._name)
+
+
+@pytest.mark.parametrize("source", ["delta", "table"])
+def test_a_build_of_some_partitions_is_refused(tmp_path: Path, source: str) -> None:
     """A snapshot records one version of the table: the files of other partitions would be missing without a word."""
     table = next(table for table in TABLES if table.format == "delta")
+    name, request = f"delta:{table.path}", BuildRequest(table.key, partitions=[])
     with pytest.raises(UsageError, match="covers a version of a lake table as a whole"):
-        build_index(
-            LocalEngine(), f"delta:{table.path}", str(tmp_path / "index"), BuildRequest(table.key, partitions=[])
-        )
+        build_index(WithCatalog(name), name if source == "delta" else "table:db.t", str(tmp_path / "index"), request)
     assert not (tmp_path / "index").exists()
