@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+from deltalake.exceptions import CommitFailedError, DeltaProtocolError, SchemaMismatchError
 from deltalake.transaction import AddAction, RemoveAction
 
 from gnomon.shadow.errors import UsageError
@@ -47,7 +47,7 @@ RULES = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
-REFUSED = (DeltaProtocolError, SchemaMismatchError, ValueError, TypeError)  # before anything is written
+REFUSED = (DeltaProtocolError, SchemaMismatchError, ValueError, TypeError)
 EXPIRY = "delta.setTransactionRetentionDuration"  # Spark's checkpoints drop transactions that are older
 NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
 
@@ -102,7 +102,7 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
             continue
         except REFUSED as error:
             raise changed(f"deltalake refuses the commit ({_line(error)})", name) from None
-        except (DeltaError, OSError) as error:
+        except Exception as error:  # deltalake raises the errors of its parts as any kind, also after the commit
             last = partial(last_number, place, planned.uuid, planned.writer)
             if (failed := outcome(planned, last, error)) is not None:
                 raise failed from error
