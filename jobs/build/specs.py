@@ -256,9 +256,10 @@ def check_case(known: Collection[str], described: Sequence[Described]) -> None:
         for name in one.schema.names:
             other = spelled.setdefault(name.lower(), name)
             if other != name and not {name, other} <= apart:
+                former = ", or say --full if no file has that name any more" if other in known else ""
                 raise UsageError(
                     f"column {name} differs from {other}, which other files have, in case only; write the file again "
-                    "with that name, or index it as a table that declares its columns",
+                    f"with that name, or index it as a table that declares its columns{former}",
                     one.entry.path,
                 )
 

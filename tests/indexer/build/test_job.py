@@ -329,11 +329,16 @@ def test_what_spark_would_mix_up_is_refused(source: Path, tmp_path: Path) -> Non
 def test_payload_columns_that_differ_in_case_only_between_files_are_refused(tmp_path: Path) -> None:
     lake, index = tmp_path / "lake", str(tmp_path / "index")
     write(lake, "a.parquet", pa.table({"id": [1], "v": ["a"]}))
+    write(lake, "c.parquet", pa.table({"id": [3]}))
     build(None, str(lake), index, ["id"])
     write(lake, "b.parquet", pa.table({"id": [2], "V": ["b"]}))
     for again in (index, str(tmp_path / "other")):
         with pytest.raises(shadow.UsageError, match=r"b.parquet: column V differs from v, which other files have, in"):
             build(None, str(lake), again, ["id"])
+    write(lake, "a.parquet", pa.table({"id": [1], "V": ["a"]}))
+    with pytest.raises(shadow.UsageError, match="or say --full if no file has that name any more"):
+        build(None, str(lake), index, ["id"])
+    assert build(None, str(lake), index, ["id"], full=True).rows == 3
     write(lake, "b.parquet", pa.table({"id": [2], "v": ["b"], "V": ["c"]}))  # two columns
     build(None, str(lake), str(tmp_path / "both"), ["id"])
     assert open_index(str(tmp_path / "both")).fetch(2) == [{"id": 2, "v": "b", "V": "c"}]
