@@ -67,7 +67,8 @@ class LookUps:
         key = {column.name: values[column.name] for column in spec.keys}
         where = {name: values[name] for name in spec.partitions}
         for within in (None, where) if where else (None,):
-            answer = self._index.answer_many([key], where=within, limit=1)[0]
+            columns = names if within else None  # the whole row is read once
+            answer = self._index.answer_many([key], columns, within, 1)[0]
             if answer.count > MOST_ROWS:
                 return
             is_found = pointer in self._index.lookup(key, where=within)
