@@ -136,7 +136,7 @@ def _spec(schema: StructType, keys: Sequence[str], partitions: Sequence[str]) ->
     kinds = {field.name: field.dataType.simpleString() for field in schema}
     check_names("keys", keys)
     check_names("partitions", partitions)
-    if not keys:
+    if not [*keys]:
         raise UsageError(f"keys: expected a list of column names, found {keys!r}")
     if len(kinds) < len(schema):
         twice = next(name for name in kinds if schema.names.count(name) > 1)

@@ -78,7 +78,7 @@ def read_index(
     such sources, scans all of the index, and applies conditions to its rows. Errors: as in `open_index`, and UsageError
     for an unknown column."""
     check_names("columns", columns)
-    check_names("payload", payload)
+    check_names("payload", None if isinstance(payload, bool) else payload)
     if not HAS_SOURCES:
         return _scan(spark, _opened(as_location(index), snapshot), columns, payload)
     if spark.conf.get(REGISTERED, None) is None:

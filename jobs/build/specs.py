@@ -83,7 +83,7 @@ class BuildRequest:
     def __post_init__(self) -> None:
         check_names("keys", self.keys)
         check_names("include", self.include)
-        if not self.keys:
+        if not [*self.keys]:  # an index of pandas has no truth value
             raise UsageError("an index needs at least one key column")
         if self.page_maps not in (False, True, DEEP):
             raise UsageError("page_maps", expected=f"False, True or {DEEP!r}", found=repr(self.page_maps))

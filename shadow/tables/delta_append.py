@@ -47,7 +47,7 @@ RULES = {
     "delta.identity.start": "an identity column",
     "delta.invariants": "a column with an invariant",
 }
-REFUSED = (DeltaProtocolError, SchemaMismatchError, ValueError, TypeError)
+REFUSED = (DeltaProtocolError, SchemaMismatchError)
 EXPIRY = "delta.setTransactionRetentionDuration"  # Spark's checkpoints drop transactions that are older
 NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a type in the schema
 

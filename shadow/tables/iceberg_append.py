@@ -62,7 +62,7 @@ DATA_FOLDER = "data"
 CODEC_PROPERTY, DEFAULT_CODEC = "write.parquet.compression-codec", "zstd"
 CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "brotli": "BROTLI", "lz4": "LZ4", "uncompressed": "NONE"}
 RETRIES_PROPERTY = "commit.retry.num-retries"
-REFUSED = (BadRequestError, ValidationError, ValueError, TypeError)  # answers of a catalog, and of pyiceberg itself
+REFUSED = (BadRequestError, ValidationError)  # after any other error the commit may still arrive
 NOT_WRITTEN = (iceberg_types.UUIDType, iceberg_types.FixedType)
 
 
