@@ -489,6 +489,7 @@ def test_a_copied_lake_is_adopted_by_the_command(
     code, out, err = run(capsys, *build, "--adopt")
     assert (code, err) == (0, "gnomon: list\n")
     assert out == (
+        f"the index follows {lake}/copy from now on\n"
         f"adopted 2 files, which hold what was indexed\nnothing new: snapshot 2 covers all 100 rows of {lake}/copy\n"
     )
     assert run(capsys, *build, "--json")[0] == 0
