@@ -11,11 +11,10 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from pyiceberg.exceptions import CommitFailedException
-from pyspark.sql import SparkSession
 
-from gnomon.indexer import append_new, build
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, build
 from gnomon.jobs.build.job import build_index
+from gnomon.jobs.dedup import append_new
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore
@@ -24,8 +23,7 @@ from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, de
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
 from tests.jobs.dedup.lake_tables import rows as lake_rows
-from tests.jobs.dedup.test_append_lake import LIVE, batch, check, die_after
-from tests.stores.process import Store
+from tests.jobs.dedup.test_append_lake import LIVE, check, die_after
 from tests.stores.s3 import moto_server
 
 pytestmark = pytest.mark.store
@@ -71,17 +69,8 @@ def test_an_iceberg_table_on_s3(s3_root: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def lake(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    s3: Store,
-    s3_root: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Lake:
-    """A table on S3, which Spark's workers reach, too."""
-    for name, value in s3.variables.items():
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+def lake(request: pytest.FixtureRequest, s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A table on S3."""
     if request.param == "delta":
         return DeltaLake(s3_root)
     return IcebergLake(tmp_path, monkeypatch, store=f"{s3_root}/warehouse")
@@ -89,24 +78,24 @@ def lake(
 
 @pytest.mark.parametrize("step", ["commit_append", "move_files", "commit_to_table"])
 def test_an_append_to_a_table_on_s3_that_died_is_finished_once(
-    spark: SparkSession, lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch, step: str
+    lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     index = f"{s3_root}/index"
-    build(spark, lake.name, index, ["id"], buckets=2)
-    die_after(step, monkeypatch, spark, index)
+    build(None, lake.name, index, ["id"], buckets=2)
+    die_after(step, monkeypatch, index)
     lake.append(lake_rows(100, 102))
-    assert append_new(spark, index, batch(spark, 30, 60), "nightly").appended == 20
+    assert append_new(None, index, lake_rows(30, 60), "nightly").appended == 20
     check(lake, index, [*LIVE, 100, 101])
     assert len(lake.appends()) == 1
 
 
 def test_of_two_commits_of_an_append_on_s3_at_once_the_store_refuses_one(
-    spark: SparkSession, lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both programs have read the table before either commits."""
     index, outcomes = f"{s3_root}/index", list[str]()
-    build(spark, lake.name, index, ["id"], buckets=2)
-    die_after("move_files", monkeypatch, spark, index)
+    build(None, lake.name, index, ["id"], buckets=2)
+    die_after("move_files", monkeypatch, index)
     module: Any = delta_append if isinstance(lake, DeltaLake) else iceberg_append
     real, barrier, first = module._commit, threading.Barrier(2, timeout=120), threading.local()
 
@@ -123,7 +112,7 @@ def test_of_two_commits_of_an_append_on_s3_at_once_the_store_refuses_one(
 
     monkeypatch.setattr(module, "_commit", together)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(append_new, spark, index, batch(spark, 30, 60), "nightly") for _ in range(2)]
+        runs = [pool.submit(append_new, None, index, lake_rows(30, 60), "nightly") for _ in range(2)]
         assert {run.result().appended for run in runs} <= {0, 20}
     assert sorted(outcomes) == ["committed", "refused"]
     check(lake, index, LIVE)
