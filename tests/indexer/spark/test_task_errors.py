@@ -66,15 +66,15 @@ def test_an_error_keeps_its_path_and_byte_whatever_the_path_is_called(spark: Spa
     assert caught.value.offset == sum(len(line) + 1 for line in lines)
 
 
-def test_a_key_that_sql_refuses_is_the_error_that_it_is_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_key_that_a_task_refuses_is_the_error_that_it_is_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "source" / "a.parquet")
     build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["id"])
-    keys = spark.createDataFrame([('a "quoted\\ <key>',)], "id string")
+    key = 'a "quoted\\ <key>'
     with pytest.raises(UsageError) as caught, as_raised():
-        load(spark, str(tmp_path / "index"), keys).collect()
-    assert (caught.value.expected, caught.value.found) == ("bigint", 'a "quoted\\ <key>')
-    assert str(caught.value) == 'keys: key column id: expected bigint, found a "quoted\\ <key>'
+        load(spark, str(tmp_path / "index"), spark.createDataFrame([(key,)], "id string")).collect()
+    assert (caught.value.expected, caught.value.found) == ("bigint", repr(key))
+    assert str(caught.value) == f"keys: key column id: expected bigint, found {key!r}"
 
 
 def test_damage_that_spark_finds_is_told_with_its_path_and_byte(spark: SparkSession, tmp_path: Path) -> None:
