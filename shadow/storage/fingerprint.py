@@ -35,8 +35,8 @@ class Identified(Protocol):
 
 
 def identity(found: Identified) -> Identity:
-    """What tells a local file from any other with its name, size and time: ctime, device and inode. Zeros on other
-    stores. Each cache has it in its keys."""
+    """The ctime, device and inode of a local file, which differ from those of any other file with its name, size and
+    time. Zeros on other stores. Each cache has them in its keys."""
     return (found.ctime_ns, *found.inode)
 
 

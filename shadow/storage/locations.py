@@ -39,7 +39,7 @@ def as_location(place: Place) -> str:
 
 
 def missing(package: str, error: ImportError) -> str:
-    """What a package needs that cannot be imported: the package itself, or a module that it imports."""
+    """The words for a package that cannot be imported: it is not installed, or it lacks a module that it imports."""
     name = (error.name or package).partition(".")[0]
     if name == package:
         return f"the package {package}, which is not installed"

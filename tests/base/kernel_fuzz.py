@@ -184,7 +184,7 @@ def walk(dice: random.Random) -> None:
 
 
 def ended(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
-    """What a call gives, with the arrays that it filled; "refused" for an error about its arguments."""
+    """The result of a call as text, with the arrays that it filled; "refused" for an error about its arguments."""
     own = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
     outputs: list[records_python.Output | None] = []
     if function.__name__ == "record_columns":
