@@ -10,7 +10,7 @@
 from gnomon.jobs.build.engine import Engine
 from gnomon.jobs.build.job import BuildResult, build, build_index, build_metadata, nothing_to_do
 from gnomon.jobs.build.planning import FORMAT_NAMES, Plan, check_rows, plan
-from gnomon.jobs.build.specs import RESERVED, BuildRequest, Vanished, new_spec
+from gnomon.jobs.build.specs import RESERVED, BuildRequest, Vanished, check_ragged, new_spec
 from gnomon.jobs.build.text_columns import infer_schema
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "build",
     "build_index",
     "build_metadata",
+    "check_ragged",
     "check_rows",
     "infer_schema",
     "new_spec",

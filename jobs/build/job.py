@@ -268,7 +268,8 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
         planned = replace(planned, difference=difference)
         if view is not None and planned.is_done and batch is None:
             return _result(planned, view.snapshot, [], [], view.spec, False)
-    check_ragged(spec, described)
+    for one in described:
+        check_ragged(one.entry.ragged, one.entry.rows, spec.read_options, one.entry.path)
     if described:
         with stages.stage("verify"):
             check_unchanged(root, described, spec)

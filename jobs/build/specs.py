@@ -29,7 +29,7 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.storage import FileInfo
 from gnomon.shadow.tables import TEXT, is_lake
-from gnomon.sources import open_source
+from gnomon.sources import Options, open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.text import RAGGED, flag
 from gnomon.sources.types import parse_ddl
@@ -264,18 +264,15 @@ def check_case(known: Collection[str], described: Sequence[Described]) -> None:
                 )
 
 
-def check_ragged(spec: IndexSpec, described: Sequence[Described]) -> None:
+def check_ragged(ragged: int, rows: int, options: Options, path: str) -> None:
     """Raise UsageError for a CSV file of which more than MOST_RAGGED of the records have fewer or more fields than its
     header, unless the option says that they may: a wrong quote or delimiter reads other records than were written."""
-    if flag(spec.read_options, RAGGED, False):
-        return
-    for one in described:
-        if one.entry.ragged > MOST_RAGGED * one.entry.rows:
-            raise UsageError(
-                f"{one.entry.ragged:,} of its {one.entry.rows:,} records have fewer or more fields than the header; "
-                "nothing was committed; check the options quote, escape and delimiter, or say --option ragged=true",
-                one.entry.path,
-            )
+    if ragged > MOST_RAGGED * rows and not flag(options, RAGGED, False):
+        raise UsageError(
+            f"{ragged:,} of its {rows:,} records have fewer or more fields than the header; "
+            "nothing was committed; check the options quote, escape and delimiter, or say --option ragged=true",
+            path,
+        )
 
 
 def _fits(arrow: pa.DataType, column: KeyColumn) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from gnomon.jobs.build import Engine, infer_schema
+from gnomon.jobs.build import Engine, check_ragged, infer_schema
 from gnomon.jobs.dedup.batch_columns import BatchColumn, EngineTypes, column_kinds, csv_columns, in_kind, json_columns
 from gnomon.jobs.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file
 from gnomon.shadow import Index, open_index
@@ -193,7 +193,8 @@ def _members(text: bytes) -> Mapping[str, object]:
 def rows_of(
     storage: Readable, format_name: str, file: Opened, split: Split, columns: Sequence[BatchColumn]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range of a file, in file order, in the types of the batch."""
+    """The rows of a range of a file, in file order, in the types of the batch. UsageError at the end of a range of
+    CSV in which too many records have fewer or more fields than the header."""
     info, values, options = file
     by_ordinal = FORMATS[format_name].by_ordinal
     schema = pa.schema([(column.name, column.target) for column in columns])
@@ -201,7 +202,9 @@ def rows_of(
         source = open_source(reader, format_name, options)
         own = set(source.schema.names).difference(values)
         names = [column.name for column in columns if column.name in own]
+        rows = 0
         for batch in source.scan(reader, names, split):
+            rows += batch.num_rows
             offsets = batch.column(batch.num_columns - len(POINTER_FIELDS))
             found = dict(zip(names, batch.columns, strict=False))  # drops the pointer columns
             arrays = [
@@ -211,6 +214,7 @@ def rows_of(
                 for column in columns
             ]
             yield from _handed_on(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        check_ragged(source.ragged, rows, options, reader.name)
 
 
 def _handed_on(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -171,6 +171,8 @@ def _prepared(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> 
             _keep_committed(table, append)
             for file in added:
                 append.append_data_file(file)
+    except MemoryError:
+        raise
     except (OSError, RESTError, pa.ArrowException) as error:
         what = f"its manifests cannot be written, so that nothing was committed ({_line(error)})"
         raise StorageError(what, planned.name, action=Action.RUN_AGAIN) from error

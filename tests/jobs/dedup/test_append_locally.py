@@ -319,3 +319,18 @@ def test_an_append_whose_newest_source_file_vanishes_ends_with_one_line(
     with pytest.raises((StalePointer, FilesVanished)) as caught:
         append(lake, rows(80, 120))
     assert str(newest) in str(caught.value)
+
+
+def test_a_batch_with_many_ragged_records_is_refused_before_a_row_is_appended(lake: Path) -> None:
+    (lake / "b.csv").write_text("id,v,dt\n100,a,5\n101,a\n")
+    with pytest.raises(
+        UsageError, match=r"b\.csv: 1 of its 2 records have fewer or more fields than the header; nothing"
+    ):
+        read_and_append(lake, {})
+    assert ids(lake) == list(range(100))
+    assert read_and_append(lake, {"ragged": "true"}).appended == 2
+
+
+def read_and_append(lake: Path, options: dict[str, str]) -> DedupResult:
+    batch = read_batch(None, lake / "b.csv", lake / "index", options=options)
+    return append_new(None, lake / "index", batch, "b")
