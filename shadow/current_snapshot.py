@@ -9,11 +9,19 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import IndexFileGone, SourceError, StalePointer, UsageError
+from gnomon.shadow.errors import (
+    IndexFileGone,
+    SnapshotNotFound,
+    SourceError,
+    StalePointer,
+    Unreachable,
+    UsageError,
+)
 from gnomon.shadow.fetch import Fetcher, MapsFolder
 from gnomon.shadow.metadata import (
     Diff,
     DigestChecks,
+    Snapshot,
     SourceFileEntry,
     SourceRoot,
     View,
@@ -184,7 +192,8 @@ class CurrentSnapshot:
         return fixed
 
     def refresh(self) -> bool:
-        """Move to the newest snapshot, unless pinned. Returns whether there was a newer one."""
+        """Move to the newest snapshot, unless pinned. Returns whether there was a newer one. Unreachable where the
+        store lists older snapshots only, though the present one is there."""
         if self._pinned:
             return False
         with self._refreshing:
@@ -193,12 +202,24 @@ class CurrentSnapshot:
             if newest is not None and newest == state.newest:
                 return False
             view = open_view(self._storage)
+            if view.snapshot.number < state.view.snapshot.number:
+                self._check_is_gone(state.view.snapshot)
             moved = view.snapshot != state.view.snapshot
             if moved:  # a full build may have another spec
                 same_spec = view.spec == state.view.spec
                 state = replace(state, view=view, source=_source(view)) if same_spec else self._opened(view)
             self.state = replace(state, newest=newest)
             return moved
+
+    def _check_is_gone(self, present: Snapshot) -> None:
+        """Raise Unreachable where a snapshot that a listing lacks can be read."""
+        try:
+            is_there = read_snapshot(self._storage, present.number).commit_id == present.commit_id
+        except SnapshotNotFound:
+            return
+        if is_there:
+            what = f"the store does not list snapshot {present.number}, which is there, and is answered from"
+            raise Unreachable(what, self._storage.root)
 
     def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
         """Read an answer from the current state. Where a vacuum has removed a file of the index (IndexFileGone, or an

@@ -4,6 +4,7 @@ metadata and, before a first build, the metadata of one source file. It writes n
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gnomon.base.actions import Action
@@ -36,6 +37,7 @@ from gnomon.shadow.errors import (
     SourceNotFound,
     StorageError,
     UnknownColumn,
+    Unreachable,
     UsageError,
 )
 from gnomon.shadow.fetch import check_format, without_maps
@@ -59,7 +61,7 @@ from gnomon.shadow.metadata import (
     within,
     without_vanished,
 )
-from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
+from gnomon.shadow.storage import FileInfo, Storage, in_order, join, source_storage, storage_at
 from gnomon.shadow.tables import (
     LakeSource,
     LakeTable,
@@ -72,6 +74,7 @@ from gnomon.sources import FORMATS, check_options
 
 FORMAT_NAMES = ("auto", *FORMATS)
 MOST_LOST = 0.5  # share of the covered bytes: a build that would drop more needs consent
+MOST_TRIED = 64  # vanished files that are looked for
 SHOWN_FILES = 3  # vanished files in a message
 
 
@@ -235,6 +238,7 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
     if not gone:  # files without rows, like the empty files that earlier versions covered
         return difference
+    _check_gone(root, gone, all_of_them=how is Vanished.DROP_ALL)
     shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
     what = (
         f"{len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
@@ -259,11 +263,30 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
     return difference
 
 
+def _check_gone(root: SourceRoot, gone: Sequence[SourceFileEntry], all_of_them: bool) -> None:
+    """Raise Unreachable where a file that a listing of an object store lacks can be opened. Of many files some are
+    tried, of those that the caller said are gone all. A catalog drops partitions whose files stay."""
+    if not root.storage.is_remote or root.source.recorded.folders is not None:
+        return
+    tried = gone if all_of_them else gone[:: len(gone) // MOST_TRIED + 1]
+    there = in_order([partial(_is_there, root, file.path) for file in tried])
+    for file, is_there in zip(tried, there, strict=True):
+        if is_there:
+            what = "the store does not list this file, which is there; nothing was changed"
+            raise Unreachable(what, join(root.storage.root, file.path), action=Action.RUN_AGAIN)
+
+
+def _is_there(root: SourceRoot, path: str) -> bool:
+    try:
+        with root.storage.open(path):
+            return True
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False
+
+
 def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
     """Raise FilesVanished where a full build would drop files that are gone, as in `_vanished`. The newest readable
     snapshot has the files covered before."""
-    if how is Vanished.DROP_ALL:
-        return
     try:
         before, _ = newest_good_view(storage)
     except ShadowError:

@@ -28,7 +28,6 @@ from gnomon.shadow.metadata import (
     APPENDED,
     APPENDS_FOLDER,
     DONE,
-    ID_MEMBER,
     ORIGIN_PATH,
     REJECTED_FOLDER,
     STAGING_FOLDER,
@@ -40,9 +39,11 @@ from gnomon.shadow.metadata import (
     batch_path,
     encode_append,
     encode_batch,
+    encode_mark,
     encode_origin,
+    find_append,
     find_batch,
-    json_files,
+    has_mark,
     mark_path,
     read_append,
     read_origin,
@@ -177,7 +178,7 @@ def _begin(storage: Storage, names: _Names) -> tuple[str, int]:
 
 def _names(storage: Storage) -> _Names:
     records, marks = set[int](), dict[int, set[tuple[str, str]]]()
-    for info in storage.list(APPENDS_FOLDER):
+    for info in storage.list(APPENDS_FOLDER, witness=ORIGIN_PATH):
         if match := APPEND_NAME.fullmatch(info.path):
             if match[3]:
                 marks.setdefault(int(match[1]), set()).add((match[2], match[3]))
@@ -223,9 +224,10 @@ def commit_append(storage: Storage, append: Append) -> bool:
         if read_append(storage, append.number).append_id != append.append_id:
             return False
     found = open_log(storage)
-    if append.number > found.last or append.number in found.void:
+    recorded = find_append(storage, append.number)
+    if recorded is None or append.number > found.last or append.number in found.void:
         raise _was_rebuilt(storage, append)
-    return True
+    return recorded.append_id == append.append_id  # a store may say yes to two puts of a name
 
 
 def _was_rebuilt(storage: Storage, append: Append) -> ConcurrentCommit:
@@ -239,8 +241,8 @@ def _was_rebuilt(storage: Storage, append: Append) -> ConcurrentCommit:
 
 def _check_on_record(storage: Storage, append: Append) -> None:
     """ConcurrentCommit where the record of the append's number is missing or of another append."""
-    is_there = _is_there(storage, append_path(append.number))
-    if not is_there or read_append(storage, append.number).append_id != append.append_id:
+    recorded = find_append(storage, append.number)
+    if recorded is None or recorded.append_id != append.append_id:
         raise _was_rebuilt(storage, append)
 
 
@@ -285,20 +287,12 @@ def _move(source: Storage, file: AppendedFile) -> None:
 
 def is_appended(storage: Storage, append: Append) -> bool:
     """Whether an append's files have their names, and those of a lake table are in the table."""
-    return any(_is_there(storage, mark_path(append, mark)) for mark in (APPENDED, DONE)) or _is_known(storage, append)
+    return any(has_mark(storage, append, mark) for mark in (APPENDED, DONE)) or _is_known(storage, append)
 
 
 def is_abandoned(storage: Storage, append: Append) -> bool:
     """Whether a program ended an append by `abandon`."""
-    return _is_there(storage, mark_path(append, VOID))
-
-
-def _is_there(storage: Storage, path: str) -> bool:
-    try:
-        with storage.open(path):
-            return True
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return has_mark(storage, append, VOID)
 
 
 def mark_appended(storage: Storage, append: Append) -> None:
@@ -352,8 +346,7 @@ def _clear(source: Storage, folder: str) -> None:
 
 def _mark(storage: Storage, append: Append, mark: str) -> None:
     with suppress(AlreadyExists):
-        content = {"number": append.number, ID_MEMBER: append.append_id}
-        storage.put_new(mark_path(append, mark), [json_files.encode(content)])
+        storage.put_new(mark_path(append, mark), [encode_mark(append)])
 
 
 def _size(source: Storage, path: str) -> int | None:

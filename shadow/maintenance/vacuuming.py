@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, takewhile
+from itertools import count, groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
+from gnomon.base.actions import Action
+from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, Unreachable, UsageError
 from gnomon.shadow.fetch import PAGE_MAPS_FOLDER
 from gnomon.shadow.lookup import FILTER_FOLDER
 from gnomon.shadow.metadata import (
@@ -40,6 +41,7 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
 
 DAY = 24 * 3600.0
+ATTEMPTS = 5
 SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, MASKS, LEFTOVER = (
     "snapshot",
     "index file",
@@ -49,6 +51,7 @@ SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, MASKS, LEFTOVER = (
     "masks",
     "leftover",
 )
+ORDER = (SNAPSHOT, MANIFEST, MASKS, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, LEFTOVER)  # in which they are removed
 _SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
 _PARTITION = r"(?:[^/]+=[^/]*/)*"
 _NAMES = {
@@ -113,20 +116,22 @@ def vacuum(
     `grace_seconds` ago. Files that no snapshot ever named stay for `unnamed_seconds` or the grace, whichever is longer.
 
     No build may take longer than `unnamed_seconds`. Nothing is removed where the metadata of the kept snapshots cannot
-    be read (DamagedMetadata)."""
+    be read (DamagedMetadata), where the store's listings lack the newest snapshot (Unreachable) or any
+    (IndexNotFound), and where its clock differs from this machine's (StorageError). A file goes only if two listings
+    show that nothing needs it."""
     if not grace_seconds >= 0:
         raise UsageError("grace", expected="0 s or more", found=f"{grace_seconds:g}")
     if keep < 1:
         raise UsageError("keep", expected="1 snapshot or more", found=str(keep))
     read_spec(storage)
     now = time.time() if dry_run else time_of_store(storage)
-    while True:
+    for attempt in count():
         there = snapshot_numbers(storage)
         try:
             kept, removed = _plan(storage, now - grace_seconds, keep, now - max(grace_seconds, unnamed_seconds))
             break
-        except (DamagedMetadata, SnapshotNotFound):
-            if there == snapshot_numbers(storage):
+        except (DamagedMetadata, SnapshotNotFound, Unreachable):
+            if there == snapshot_numbers(storage) or attempt == ATTEMPTS:
                 raise
             # another vacuum removed files that this one was reading: try again
     if not dry_run:
@@ -145,8 +150,29 @@ def _plan(storage: Storage, superseded: float, keep: int, young: float) -> tuple
     kept = [read_snapshot(storage, number) for number in staying]
     needs = _Needs.of(storage, kept, _readable(storage, going))
     removed = [Removed(snapshots[number].path, snapshots[number].size, SNAPSHOT) for number in sorted(going)]
-    removed += sorted(_unneeded(files, needs, young), key=lambda file: list(_NAMES).index(file.kind))
+    unneeded = set(_unneeded(files, needs, young)).intersection(_unneeded(storage.list(hidden=True), needs, young))
+    removed += sorted(unneeded, key=lambda file: (ORDER.index(file.kind), file.path))
+    _check_newest(storage, snapshots, files)
     return staying, removed
+
+
+def _check_newest(storage: Storage, snapshots: Mapping[int, FileInfo], files: Sequence[FileInfo]) -> None:
+    """Raise Unreachable where the listing of the snapshots lacks the newest one: another listing has it, or it can be
+    read."""
+    listed = max(snapshots, default=0)
+    newer = [int(match[1]) for info in files if (match := SNAPSHOT_NAME.fullmatch(info.path))]
+    after = max([listed, *newer])
+    if after == listed:
+        after = listed + 1
+        try:
+            storage.read(snapshot_path(after))
+        except (FileNotFoundError, NotADirectoryError):
+            if listed:
+                return
+            what = "no snapshot is listed, so nothing says which files are needed; nothing was removed"
+            raise IndexNotFound(what, storage.root, action=Action.BUILD_AGAIN) from None
+    what = f"the store does not list snapshot {after}, which is there; nothing was removed"
+    raise Unreachable(what, storage.root, action=Action.RUN_AGAIN)
 
 
 def _expired(storage: Storage, snapshots: Mapping[int, FileInfo], before: float, keep: int) -> set[int]:
@@ -272,5 +298,4 @@ def _remove_empty_folders(storage: Storage, removed: Sequence[Removed]) -> None:
     rejected = f"{REJECTED_FOLDER}/"
     beside = [file.path for file in removed if file.kind in (BLOOM_FILTER, PAGE_MAPS) or file.path.startswith(rejected)]
     for folder in dict.fromkeys("/".join(path.split("/")[:3]) for path in beside):
-        if next(iter(storage.list(folder, hidden=True)), None) is None:
-            storage.delete_folder(folder)
+        storage.delete_empty(folder)

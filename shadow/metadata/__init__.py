@@ -20,7 +20,6 @@ from gnomon.shadow.metadata.append_records import (
     APPENDS_FOLDER,
     BATCHES_FOLDER,
     DONE,
-    ID_MEMBER,
     ORIGIN_PATH,
     REJECTED_FOLDER,
     STAGING_FOLDER,
@@ -32,8 +31,11 @@ from gnomon.shadow.metadata.append_records import (
     batch_path,
     encode_append,
     encode_batch,
+    encode_mark,
     encode_origin,
+    find_append,
     find_batch,
+    has_mark,
     mark_path,
     read_append,
     read_batch,
@@ -61,6 +63,7 @@ from gnomon.shadow.metadata.masks import MASKS_FOLDER, Mask, Masks, MasksRef, ma
 from gnomon.shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
 from gnomon.shadow.metadata.snapshots import (
     SNAPSHOT_NAME,
+    SPEC_PATH,
     Snapshot,
     commit,
     newest_snapshot,
@@ -109,7 +112,7 @@ from gnomon.shadow.metadata.spec import (
     shown,
     spec_differences,
 )
-from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_first_spec, put_back, read_spec
+from gnomon.shadow.metadata.spec_file import create_first_spec, put_back, read_spec
 
 __all__ = [
     "APPENDED",
@@ -119,7 +122,6 @@ __all__ = [
     "DEEP",
     "DONE",
     "ENTRIES_PER_BUCKET",
-    "ID_MEMBER",
     "MASKS_FOLDER",
     "MISSING",
     "MOST_BUCKETS",
@@ -175,8 +177,11 @@ __all__ = [
     "digest_and_rows",
     "encode_append",
     "encode_batch",
+    "encode_mark",
     "encode_origin",
+    "find_append",
     "find_batch",
+    "has_mark",
     "is_better_flat",
     "manifest_path",
     "mark_path",

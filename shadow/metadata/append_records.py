@@ -73,6 +73,30 @@ def mark_path(append: Append, mark: str) -> str:
     return f"{APPENDS_FOLDER}/{append.number:020d}-{append.append_id}.{mark}"
 
 
+def encode_mark(append: Append) -> bytes:
+    return json_files.encode({"number": append.number, ID_MEMBER: append.append_id})
+
+
+def has_mark(storage: Storage, append: Append, mark: str) -> bool:
+    """Whether an append has a mark. Its content is read: that a store answers to the name alone proves nothing.
+    DamagedMetadata where it is not this mark."""
+    path = mark_path(append, mark)
+    try:
+        content = json_files.read(storage, path, Action.RESTORE_RECORD)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if content.get(ID_MEMBER) != append.append_id:
+        raise DamagedMetadata(
+            "",
+            f"{storage.root}/{path}",
+            0,
+            action=Action.RESTORE_RECORD,
+            expected=f"the mark of append {append.append_id}",
+            found=repr(content.get(ID_MEMBER)),
+        )
+    return True
+
+
 def batch_path(batch: str) -> str:
     """The path of a batch's record. UsageError unless the batch is named: an empty name would make all batches one."""
     if not isinstance(batch, str) or not batch:
@@ -92,12 +116,21 @@ def encode_batch(append: Append, snapshot: int) -> bytes:
 def read_append(storage: Storage, number: int) -> Append:
     """The record of an append. DamagedMetadata where it is missing or broken, NewerFormat where a later version wrote
     it."""
+    append = find_append(storage, number)
+    if append is None:
+        where = f"{storage.root}/{append_path(number)}"
+        raise DamagedMetadata("missing, though it was listed", where, action=Action.RESTORE_RECORD)
+    return append
+
+
+def find_append(storage: Storage, number: int) -> Append | None:
+    """The record of an append, None where there is none. DamagedMetadata, NewerFormat as in `read_append`."""
     path = append_path(number)
     where = f"{storage.root}/{path}"
     try:
         content = json_files.read(storage, path, Action.RESTORE_RECORD)
     except (FileNotFoundError, NotADirectoryError):
-        raise DamagedMetadata("missing, though it was listed", where, action=Action.RESTORE_RECORD) from None
+        return None
     append = _append_of(_versioned(content, where), where)
     if append.number != number:
         raise DamagedMetadata(

@@ -20,9 +20,16 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
-from gnomon.shadow.metadata.snapshots import Snapshot, read_newest, read_segments, read_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.snapshots import (
+    SPEC_PATH,
+    Snapshot,
+    read_newest,
+    read_segments,
+    read_snapshot,
+    snapshot_numbers,
+)
 from gnomon.shadow.metadata.spec import IndexSpec, check_names, no_column
-from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
+from gnomon.shadow.metadata.spec_file import read_spec
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
 

@@ -17,6 +17,7 @@ from gnomon.shadow.metadata.spec import IndexSpec, parse_spec
 from gnomon.shadow.storage import FileInfo, Storage
 from gnomon.shadow.tables import TableVersion
 
+SPEC_PATH = "_shadow/spec.json"  # written before the first snapshot
 SNAPSHOT_FOLDER = "_shadow/snapshots"
 SNAPSHOT_NAME = re.compile(SNAPSHOT_FOLDER + r"/(\d{20})\.json", re.ASCII)
 
@@ -78,7 +79,7 @@ def snapshot_path(number: int) -> str:
 def snapshot_files(storage: Storage) -> dict[int, FileInfo]:
     """The existing snapshots by number, ascending."""
     files = {}
-    for info in storage.list(SNAPSHOT_FOLDER):
+    for info in storage.list(SNAPSHOT_FOLDER, witness=SPEC_PATH):
         match = SNAPSHOT_NAME.fullmatch(info.path)
         if match:
             files[int(match[1])] = info

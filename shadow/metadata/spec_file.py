@@ -7,11 +7,9 @@ from dataclasses import replace
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata, IndexNotFound, SpecMismatch
 from gnomon.shadow.metadata import json_files
-from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.snapshots import SPEC_PATH, newest_snapshot, snapshot_numbers
 from gnomon.shadow.metadata.spec import IndexSpec, check_same, parse_spec
 from gnomon.shadow.storage import Storage, probe
-
-SPEC_PATH = "_shadow/spec.json"
 
 
 def read_spec(storage: Storage) -> IndexSpec:

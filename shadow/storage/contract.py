@@ -89,9 +89,13 @@ class Readable(Protocol):
         `known` is the file on record: another one is FileChanged. A store that compares during a read makes no call
         here. Then FileChanged or FileNotFoundError may come from a read."""
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         """Yield the files below a folder, ordered by path. Files and folders for which `is_hidden` is true are left
-        out. With `hidden` True none is left out; with a set of names, hidden ones with these names are listed, too."""
+        out. With `hidden` True none is left out; with a set of names, hidden ones with these names are listed, too.
+
+        `witness` is a file that should exist, after all files below the folder in the order of names, in the folder or
+        beside it. A listing of an object store that lacks it, though it exists, is not believed. Without it a second
+        listing proves the end of the first."""
 
 
 class Storage(Readable, Protocol):

@@ -1,12 +1,15 @@
 """The check that a store's create-only put works. Without it, two concurrent builds could overwrite each other's
 commits."""
 
+import datetime as dt
 import secrets
+import time
 from weakref import WeakSet
 
-from gnomon.shadow.errors import AlreadyExists, UnsafeStore
+from gnomon.shadow.errors import AlreadyExists, StorageError, UnsafeStore
 from gnomon.shadow.storage.contract import Storage
 
+LARGEST_DIFFERENCE = 3600.0  # seconds
 PROBE_FOLDER = "_shadow/probe"
 
 _probed: WeakSet[Storage] = WeakSet()
@@ -38,11 +41,21 @@ def probe(storage: Storage) -> None:
 
 
 def time_of_store(storage: Storage) -> float:
-    """The current time in seconds, by the clock of the store's file times."""
+    """The current time in seconds, by the clock of the store's file times. StorageError where this machine's clock
+    differs from it by more than an hour: one of them is wrong."""
     path = f"{PROBE_FOLDER}/{secrets.token_hex(16)}"
     storage.put_new(path, [b"now"])
     try:
         with storage.open(path) as file:
-            return file.mtime_ns / 1e9
+            file.read_range(0, 1)  # an answer with a body
+            found = file.mtime_ns / 1e9
     finally:
         storage.delete(path)
+    if abs(found - time.time()) > LARGEST_DIFFERENCE:
+        shown, here = (f"{dt.datetime.fromtimestamp(one, dt.UTC):%Y-%m-%d %H:%M:%S}Z" for one in (found, time.time()))
+        raise StorageError(
+            f"the store's clock says {shown}, this machine's {here}: ages of files cannot be trusted; nothing was "
+            "changed, set the clock that is wrong",
+            storage.root,
+        )
+    return found

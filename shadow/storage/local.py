@@ -198,7 +198,7 @@ class LocalStorage:
                     _sync_folder(parent.parent)
                     _durable.add(known)
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
 
     def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:

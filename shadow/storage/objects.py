@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import obstore
@@ -28,8 +29,10 @@ from gnomon.shadow.storage.retries import Passing, Patience, retried
 OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: the limit of one S3 request. A multipart put has no condition that obstore can set
 PAGE = 1000  # names
+END = 64 << 10  # bytes
 PIECE = 8 << 20  # bytes of each of two objects, compared at a time
 COPIES = ("s3", "gs", "memory")  # stores whose copies are complete at their answer; Azure's are not
+ORDERED = ("s3", "gs", "memory")  # stores that list names in order, from any name on
 FOLDER_MARK = "_$folder$"  # suffix of an empty object with which older Hadoop programs mark a folder
 PATIENCE = Patience()
 Result = TypeVar("Result")
@@ -112,22 +115,65 @@ class ObjectStorage:
             found = self._head(path)
             raise FileChanged(known.name, difference(known, found) or "it changes now", found.size) from None
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         prefix = prefix.strip("/")
         before = len(prefix) + 1 if prefix else 0
-        found = [self._info(item, self._path(item["path"])) for item in self._all(prefix)]
+        found = [self._info(item, self._path(item["path"])) for item in self._all(prefix, witness)]
         shown = (i for i in found if not any(is_skipped(name, hidden) for name in i.path[before:].split("/")))
         for info in sorted(shown):
             if info.size or not (info.path.endswith(FOLDER_MARK) or self._is_mark(info.path)):
                 yield info
 
-    def _pages(self, prefix: str, least: int = PAGE) -> Iterator[Sequence[Any]]:
-        """List page by page, each requested when it is needed."""
-        return iter(obstore.list(self._clients.reads, self._key(prefix) or None, chunk_size=least))
+    def _pages(self, prefix: str, least: int = PAGE, after: str | None = None) -> Iterator[Sequence[Any]]:
+        """List page by page, each requested when it is needed, from the first name after the key `after`."""
+        return iter(obstore.list(self._clients.reads, self._key(prefix) or None, offset=after, chunk_size=least))
 
-    def _all(self, prefix: str) -> Sequence[Any]:
-        """The whole listing; if it breaks off, it starts again."""
-        return self._call(prefix, lambda: [item for page in self._pages(prefix) for item in page])
+    def _all(self, prefix: str, witness: str = "") -> Sequence[Any]:
+        """The whole listing; if it breaks off, it starts again.
+
+        A listing has no checksum, and the client takes a document of another kind for an empty page: an error or a
+        sign-in page that is answered 200. So the listing's end is believed only where the `witness` follows it, or
+        where a listing from its last name on has nothing more. Azure's client refuses other documents."""
+        if self._scheme not in ORDERED:
+            return self._call(prefix, lambda: [item for page in self._pages(prefix) for item in page])
+        if witness:
+            found = self._call(prefix, lambda: self._with_witness(prefix, witness))
+            if found is not None:
+                return found
+        return self._call(prefix, lambda: self._to_the_end(prefix))
+
+    def _with_witness(self, prefix: str, witness: str) -> Sequence[Any] | None:
+        """The items before the witness. None where that does not exist; Passing where it does and is not listed."""
+        folder, key = witness.rpartition("/")[0], self._key(witness)
+        below = f"{self._key(prefix)}/"
+        items = self._items(prefix, self._pages(folder, after=None if folder == prefix else self._key(prefix)))
+        if key in items:
+            return [item for path, item in items.items() if path.startswith(below)]
+        try:
+            obstore.get(self._clients.reads, key).bytes()
+        except FileNotFoundError:
+            return None
+        raise Passing(f"the store's listing lacks {witness}, which is there", f"{self.root}/{prefix}")
+
+    def _to_the_end(self, prefix: str) -> Sequence[Any]:
+        """The items, from listings that each go on after the last name, until one is empty."""
+        items = self._items(prefix, self._pages(prefix))
+        count = -1
+        while len(items) > count:
+            count = len(items)
+            self._items(prefix, self._pages(prefix, after=max(items, default=None)), items)
+        return list(items.values())
+
+    def _items(
+        self, prefix: str, pages: Iterable[Sequence[Any]], items: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The items of a listing by their keys, added to `items`. Passing where a key comes twice: a listing whose
+        pages go round has no end."""
+        items = {} if items is None else items
+        for item in chain.from_iterable(pages):
+            if items.setdefault(item["path"], item) is not item:
+                raise Passing(f"the store's listing has {item['path']} twice", f"{self.root}/{prefix}")
+        return items
 
     def _is_mark(self, path: str) -> bool:
         """Whether an empty object is the mark of a folder (`name/`), which a listing shows without its slash."""
@@ -183,10 +229,17 @@ class ObjectStorage:
 
     def move_new(self, path: str, target: str) -> None:
         """Move an object: copy it on the store, if the store refuses copies to existing names, or else read and put it.
-        Then delete it."""
+        Delete it once the end of the copy was read."""
         if not (self._proves_copies(path) and self._copied(path, target)):
             self.put_new(target, [self.read(path)])
+        if self._end(path) != self._end(target):
+            raise StorageError(f"it does not hold what was copied from {path}", f"{self.root}/{target}")
         self.delete(path)
+
+    def _end(self, path: str) -> tuple[int, bytes]:
+        with self.open(path) as file:
+            length = min(END, file.size)
+            return file.size, file.read_range(file.size - length, length)
 
     def _copied(self, path: str, target: str) -> bool:
         """Whether the store made a copy: it may refuse an empty or very large object. AlreadyExists for a taken

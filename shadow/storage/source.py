@@ -33,8 +33,8 @@ class SourceStorage:
             self._others[place] = storage_at(place)
         return self._others[place].open(path.removeprefix(place).lstrip("/"), stats, known)
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
-        return self._below.list(prefix, hidden)
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
+        return self._below.list(prefix, hidden, witness)
 
 
 def source_storage(root: str) -> SourceStorage:

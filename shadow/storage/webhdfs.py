@@ -79,7 +79,7 @@ class WebHdfsStorage:
         offset, length = span
         return self._retried(path, lambda: self._hdfs.fetch(self._place(path), offset, length))
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         yield from self._list(prefix.strip("/"), hidden)
 
     def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:

@@ -11,6 +11,7 @@ from gnomon.shadow.metadata import (
     APPENDS_FOLDER,
     BATCHES_FOLDER,
     DONE,
+    ORIGIN_PATH,
     Append,
     batch_path,
     find_batch,
@@ -62,7 +63,7 @@ def check_appends(storage: Storage, report: Report) -> None:
         report.add(fault_of(error, storage.root))
         return
     report.appends = found.last
-    there = {info.path for info in storage.list(APPENDS_FOLDER)}
+    there = {info.path for info in storage.list(APPENDS_FOLDER, witness=ORIGIN_PATH)}
     for number in range(1, found.last + 1):
         try:
             append = read_append(storage, number)

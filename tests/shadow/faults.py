@@ -73,7 +73,7 @@ class FaultyStorage:
     def move_new(self, path: str, target: str) -> None:
         self.call("move_new", target, lambda: self._inner.move_new(path, target))
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         return iter(self.call("list", prefix, lambda: list(self._inner.list(prefix, hidden))))
 
     def delete(self, path: str) -> None:

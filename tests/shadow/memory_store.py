@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
@@ -10,7 +11,7 @@ from gnomon.shadow.storage import NO_INODE, FileInfo, ReadStats
 from gnomon.shadow.storage.contract import Hidden, is_skipped
 from gnomon.shadow.storage.fingerprint import difference
 
-_clock = itertools.count(1)  # modification times: no two files share one
+_clock = itertools.count(time.time_ns())  # modification times: no two files share one
 
 
 class MemoryStorage:
@@ -62,7 +63,7 @@ class MemoryStorage:
                 raise FileNotFoundError(f"{self.root}/{path}")
             self._files[target] = self._files.pop(path)
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         before = f"{prefix.strip('/')}/" if prefix else ""
         with self._lock:
             found = [(path, *file) for path, file in sorted(self._files.items()) if path.startswith(before)]

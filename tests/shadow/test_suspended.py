@@ -53,7 +53,7 @@ class SleepyStorage(LocalStorage):
         self._before()
         super().put_new(path, chunks)
 
-    def list(self, prefix: str = "", hidden: Hidden = False) -> Iterator[FileInfo]:
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         self._before()
         return super().list(prefix, hidden)
 

@@ -1,0 +1,393 @@
+"""A store that answers single requests wrongly: no row is lost, doubled or wrong, and what was done is said truly."""
+
+import contextlib
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnomon.base.errors import GnomonError
+from gnomon.jobs.build import build
+from gnomon.jobs.dedup import Origin, append_new
+from gnomon.shadow import open_index
+from gnomon.shadow.errors import (
+    SpecMismatch,
+)
+from gnomon.shadow.maintenance import compact, rebucket, vacuum
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage.objects import ObjectStorage
+from gnomon.shadow.storage.retries import Patience
+from gnomon.shadow.verify import verify
+from tests.shadow.make_index import write_source
+from tests.stores import lying
+from tests.stores.lying import Fault, LyingProxy, Request
+from tests.stores.process import Store
+
+pytestmark = pytest.mark.store
+ROWS = 50  # of a source file
+DAY = 86400.0
+OLD = "Thu, 01 Jan 2026 00:00:00 GMT"
+NOT_LISTINGS = (lying.error_as_success, lying.sign_in_page, lying.empty_success)
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: Store) -> Iterator[LyingProxy]:
+    with LyingProxy(int(s3.variables["AWS_ENDPOINT_URL"].rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+@dataclass
+class Lake:
+    """A source and its index on the store, and the rows that the source must have."""
+
+    proxy: LyingProxy
+    place: str
+    rows: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+
+    @property
+    def source(self) -> str:
+        return f"{self.place}/source"
+
+    @property
+    def index(self) -> str:
+        return f"{self.place}/index"
+
+    def add_file(self) -> str:
+        """Put a file of rows, and return its name."""
+        name = f"{self.files}.parquet"
+        content = {f"{self.files} {i}": self.files for i in range(ROWS)}
+        write_source(storage_at(self.source), {name: table(content)})
+        self.rows |= content
+        self.files += 1
+        return name
+
+    def build(self, **options: object) -> None:
+        build(None, self.source, self.index, ["id"], buckets=2, **options)  # type: ignore[arg-type]
+
+    def append(self, *keys: str) -> None:
+        """Append rows of a batch that has a known key, too."""
+        append_new(None, self.index, table(dict.fromkeys([*keys, "0 0"], -1)), f"batch of {keys[0]}")
+        self.rows |= dict.fromkeys(keys, -1)
+
+    def check(self) -> None:
+        """The index has the rows of the source, and the source has each row once. The store is well."""
+        self.proxy.plan = None
+        names = [info.path for info in storage_at(self.source).list() if info.size]
+        found = [row for name in names for row in read(self.source, name)]
+        assert Counter(row["id"] for row in found) == Counter(self.rows.keys())
+        assert {row["id"]: row["of"] for row in found} == self.rows
+        self.build()
+        answers = open_index(self.index).fetch_many(list(self.rows))
+        assert [[row["of"] for row in rows] for rows in answers] == [[of] for of in self.rows.values()]
+        report = verify(storage_at(self.index))
+        assert report.is_sound, report.faults
+
+
+def table(rows: dict[str, int]) -> pa.Table:
+    return pa.table({"id": list(rows), "of": pa.array(rows.values(), pa.int64())})
+
+
+def read(place: str, name: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = pq.read_table(pa.BufferReader(storage_at(place).read(name))).to_pylist()
+    return found
+
+
+@pytest.fixture
+def lake(proxy: LyingProxy, s3_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """A lake of three files, indexed; calls to the store are given up soon."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01),))
+    proxy.plan = None
+    lake = Lake(proxy, s3_root)
+    for _ in range(3):
+        lake.add_file()
+    lake.build()
+    yield lake
+    proxy.plan = None
+
+
+def refused(call: Callable[[], object]) -> str:
+    """The text of the error of a call, in one line that names the store."""
+    with pytest.raises(GnomonError) as found:
+        call()
+    text = str(found.value)
+    assert "\n" not in text
+    assert "s3://" in text
+    return text
+
+
+# -- heads: nothing is removed or committed because a name seems to be there ------------------------------------------
+
+
+def test_an_append_is_not_done_because_a_head_says_so(lake: Lake) -> None:
+    """Each HEAD of a name that is not there is answered in turn as if it were."""
+    missing: list[str] = []
+
+    def yes(proxy: LyingProxy, request: Request) -> lying.Answer | None:
+        found = proxy.forward(request)
+        if found.status == 200:
+            return found
+        missing.append(request.path)
+        return lying.sign_in_page(proxy, request) if len(missing) == nth else found
+
+    for nth in itertools.count(1):
+        missing.clear()
+        lake.proxy.lies(yes, lambda request: request.kind == "head")
+        try:
+            lake.append(f"new {nth}")
+        except GnomonError:
+            lake.proxy.plan = None
+            lake.append(f"new {nth}")
+        if len(missing) < nth:
+            break
+    lake.check()
+
+
+# -- listings ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_document_that_is_no_listing_is_not_an_empty_one(lake: Lake) -> None:
+    """All listings of the index, of the source, or of both, are answered 200 with it."""
+    lake.add_file()
+    index, storage = open_index(lake.index), storage_at(lake.index)
+    batch, origin = table({"0 0": 9, "n": -1}), Origin(lake.source, ["id"])
+    append = partial(append_new, None, lake.index, batch, "b", origin=origin)
+    for fault, of in itertools.product(NOT_LISTINGS, ("index", "source", "/")):
+        lake.proxy.lies(fault, lambda request, of=of: request.kind == "list" and of in request.query["prefix"])  # type: ignore[misc]
+        if of != "source":
+            for look in (partial(open_index, lake.index), partial(vacuum, storage, 0), index.refresh):
+                assert "store" in refused(look)
+        for change in (lake.build, partial(lake.build, full=True), append):
+            assert "nothing is there" not in refused(change)
+        lake.proxy.plan = None
+        assert open_index(lake.index).fetch("0 7") == [{"id": "0 7", "of": 0}]
+    lake.check()
+
+
+def test_a_listing_whose_second_page_is_an_error_document_is_read_on(lake: Lake) -> None:
+    """Pages of two names, the second one answered 200 with an error document, once."""
+    for _ in range(2):
+        lake.add_file()
+
+    def paged(proxy: LyingProxy, request: Request) -> lying.Answer:
+        after = request.query.get("start-after", request.query.get("continuation-token", ""))
+        if "continuation-token" in request.query and not failed:
+            failed.append(request)
+            return lying.error_as_success(proxy, request)  # type: ignore[return-value]
+        whole = proxy.forward(lake_listing(request))
+        items = lying.ITEMS.findall(whole.body)
+        behind = [item for item in items if key_of(item) > after]
+        if not behind:
+            return lying.nothing_listed(proxy, lake_listing(request))  # type: ignore[return-value]
+        body = whole.body.replace(b"".join(items), b"".join(behind[:2]))
+        if behind[2:]:
+            more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken>"
+            body = body.replace(b"<IsTruncated>false</IsTruncated>", more % key_of(behind[1]).encode())
+        return lying.Answer(200, whole.headers, body)
+
+    failed: list[Request] = []
+    first: list[Request] = []
+
+    def lake_listing(request: Request) -> Request:
+        """The first request for this listing, whose answer has all names."""
+        first.append(request)
+        return first[0]
+
+    def key_of(item: bytes) -> str:
+        return item.partition(b"<Key>")[2].partition(b"</Key>")[0].decode()
+
+    source = lake.source.partition("://")[2].partition("/")[2]
+    lake.proxy.lies(
+        paged, lambda request: request.kind == "list" and request.query.get("prefix", "").rstrip("/") == source
+    )
+    lake.build()
+    assert failed
+    lake.proxy.plan = None
+    assert len(open_index(lake.index).view.covered) == 5
+    lake.check()
+
+
+def test_a_listing_that_goes_round_ends_with_an_error(lake: Lake) -> None:
+    lake.proxy.lies(lying.pages_without_end, lambda request: request.kind == "list")
+    for call in (partial(open_index, lake.index), lake.build):
+        assert " twice" in refused(call)
+    lake.proxy.lies(lying.twice_listed, lambda request: request.kind == "list")
+    assert " twice" in refused(lake.build)
+    lake.check()
+
+
+def test_a_source_file_is_gone_only_where_it_cannot_be_opened(lake: Lake) -> None:
+    rows = list(lake.rows)
+    for fault in (lying.without_newest, lying.without_first, lying.first_half, lying.nothing_listed):
+        lake.proxy.lies(fault, lambda request: request.kind == "list" and "/source" in request.query["prefix"])
+        for options in ({}, {"full": True}, {"adopt": True}, {"accept_vanished": True}):
+            assert "s3://" in refused(partial(lake.build, **options))
+        lake.proxy.plan = None
+        index = open_index(lake.index)
+        assert index.view.snapshot.number == 1
+        assert all(index.fetch_many(rows))
+    lake.check()
+
+
+def test_a_vacuum_removes_nothing_that_is_needed(lake: Lake) -> None:
+    """Each of its listings in turn lies, and all files are old."""
+    lake.add_file()
+    lake.build()
+    compact(storage_at(lake.index))
+    rows, vacuumed = list(lake.rows), partial(vacuum, storage_at(lake.index), 0, unnamed_seconds=0)
+    for fault in (lying.without_newest, lying.without_last, lying.nothing_listed, lying.error_as_success):
+        for nth in itertools.count():
+            asked = len(lake.proxy.requests)
+            lake.proxy.lies(fault, lambda request: request.kind == "list", nth)
+            with contextlib.suppress(GnomonError):
+                vacuumed()
+            lake.proxy.plan = None
+            assert all(open_index(lake.index).fetch_many(rows))
+            if sum(request.kind == "list" for request in lake.proxy.requests[asked:]) <= nth:
+                break
+    lake.check()
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_the_store_gave_to_another_is_not_done(lake: Lake) -> None:
+    """The put of the snapshot is answered 200 and not kept, after another program's commit of the number."""
+    lake.add_file()
+
+    def lose(proxy: LyingProxy, request: Request) -> lying.Answer:
+        proxy.plan = None
+        rebucket(storage_at(lake.index), 3)
+        return lying.kept_nothing(proxy, request)  # type: ignore[return-value]
+
+    lake.proxy.lies(lose, of_snapshots)
+    with pytest.raises(SpecMismatch):  # what the other one did
+        lake.build()
+    build(None, lake.source, lake.index, ["id"])
+    assert all(open_index(lake.index).fetch_many(list(lake.rows)))
+
+
+def test_a_commit_that_the_store_did_not_keep_is_made_again(lake: Lake) -> None:
+    lake.add_file()
+    lake.proxy.lies(lying.kept_nothing, of_snapshots, 0)
+    lake.build()
+    assert open_index(lake.index).view.snapshot.number == 2
+    lake.check()
+
+
+def of_snapshots(request: Request) -> bool:
+    return request.kind == "put" and "/_shadow/snapshots/" in request.path
+
+
+def test_a_vacuum_is_refused_where_the_clocks_differ(lake: Lake) -> None:
+    lake.proxy.lies(lying.two_days_ahead, lambda request: "probe" in request.path)
+    text = refused(lambda: vacuum(storage_at(lake.index)))
+    assert "the store's clock says 20" in text
+    assert "ages of files cannot be trusted; nothing was changed" in text
+    lake.check()
+
+
+def test_an_open_index_does_not_go_back(lake: Lake) -> None:
+    name = lake.add_file()
+    lake.build()
+    index = open_index(lake.index)
+
+    def back(proxy: LyingProxy, request: Request) -> lying.Answer:
+        kept = lying.listing_of(lambda items: [one for one in items if b"00002.json" not in one])
+        return kept(proxy, request)  # type: ignore[return-value]
+
+    lake.proxy.lies(back, lambda request: request.kind == "list")
+    text = refused(index.refresh)
+    assert "the store does not list snapshot 2, which is there, and is answered from" in text
+    assert index.fetch(f"{name[0]} 7") == [{"id": f"{name[0]} 7", "of": int(name[0])}]
+    lake.check()
+
+
+# -- a sweep -----------------------------------------------------------------------------------------------------------
+
+READS, PUTS, ANY = ("get", "head", "list"), ("put",), ("get", "head", "list", "put", "copy", "delete")
+FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
+    "no answer": (lying.no_answer, ANY),
+    "lost answer": (lying.lost_answer, ANY),
+    "cut": (lying.cut_answer, ("get", "list")),
+    "short": (lying.short_answer, ("get", "list")),
+    "500": (lying.refusal(500, "InternalError"), ANY),
+    "503": (lying.refusal(503, "SlowDown", Retry_After="1"), ANY),
+    "403": (lying.refusal(403, "AccessDenied"), ANY),
+    "404": (lying.refusal(404, "NoSuchKey"), READS),
+    "409": (lying.refusal(409, "ConditionalRequestConflict"), PUTS),
+    "412": (lying.refusal(412, "PreconditionFailed"), ("get", *PUTS)),
+    "416": (lying.refusal(416, "InvalidRange"), ("get",)),
+    "error as success": (lying.error_as_success, ("list", "copy", "delete")),
+    "sign-in page": (lying.sign_in_page, READS),
+    "empty": (lying.empty_success, READS),
+    "kept nothing": (lying.kept_nothing, PUTS),
+    "without newest": (lying.without_newest, ("list",)),
+    "without last": (lying.without_last, ("list",)),
+    "nothing listed": (lying.nothing_listed, ("list",)),
+}
+OPERATIONS = ("build", "append", "compact", "vacuum", "get")
+
+
+def operation(lake: Lake, name: str) -> Callable[[], object]:
+    """An operation that has something to do."""
+    if name == "append":
+        return partial(lake.append, f"new {lake.files} {len(lake.rows)}")
+    lake.add_file()
+    if name == "build":
+        return lake.build
+    lake.build()
+    if name == "compact":
+        return partial(compact, storage_at(lake.index))
+    if name == "vacuum":
+        return partial(vacuum, storage_at(lake.index), 0, 1, False, 0)
+    return lambda: open_index(lake.index).fetch_many(list(lake.rows)[-3:])
+
+
+TRIED = 12
+ALL = 1500
+
+
+@pytest.mark.parametrize("tried", [TRIED, pytest.param(ALL, marks=pytest.mark.soak)])
+def test_after_one_lie_a_repeated_operation_succeeds_and_each_row_is_there_once(lake: Lake, tried: int) -> None:
+    """A fault at one request of one operation, chosen at random."""
+    seed = int(os.environ.get("GNOMON_TEST_SEED", random.randrange(1 << 30)))
+    chance, injected = random.Random(seed), Counter[str]()
+    for trial in range(tried):
+        name, (label, (fault, kinds)) = chance.choice(OPERATIONS), chance.choice(list(FAULTS.items()))
+        nth = int(chance.expovariate(0.12))
+        call = operation(lake, name)
+        made: list[Request] = []
+
+        def of(request: Request, kinds: tuple[str, ...] = kinds, made: list[Request] = made) -> bool:
+            made.extend([request] if request.kind in kinds else [])
+            return request.kind in kinds
+
+        lake.proxy.lies(fault, of, nth)
+        why = f"seed {seed}, trial {trial}: {label} at request {nth} of {kinds} of {name}"
+        try:
+            found = call()
+            if name == "get":
+                assert found == [[{"id": key, "of": lake.rows[key]}] for key in list(lake.rows)[-3:]], why
+        except GnomonError as error:
+            if "\n" in str(error) or "s3://" not in str(error):
+                raise AssertionError(f"{why}: not one line that names the object: {error}") from error
+            lake.proxy.plan = None
+            call()
+        except Exception as error:
+            raise AssertionError(f"{why}: {type(error).__name__}: {error}") from error
+        injected[label] += len(made) > nth
+        lake.proxy.plan = None
+        assert all(open_index(lake.index).fetch_many(list(lake.rows)[:: len(lake.rows) // 20])), why
+        if trial % 10 == 9:
+            lake.check()
+    print(f"seed {seed}: {tried} tried, {sum(injected.values())} answered wrongly, {dict(injected)}")
+    lake.check()
