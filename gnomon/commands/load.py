@@ -18,7 +18,7 @@ from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
-from gnomon.jobs.load import LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
+from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
 from gnomon.jobs.local import has_spark
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
 from gnomon.shadow.metadata import check_apart, source_of
@@ -68,14 +68,14 @@ def load(
     plain = _visible_path(keys)
     request = LoadRequest(columns.split(",") if columns else None, how, null_safe, unreadable)
     opened.check([], request.columns, None)  # before Spark starts
+    given = key_file(plain, [key.name for key in spec.keys])
     begin = time.perf_counter()
     with shown_progress() as progress, job_span("load", index) as span, whole(Path(target)) as staged:
         if runs_locally:
-            count, counters = _write_locally(opened, plain, request, staged, progress)
+            count, counters = _write_locally(opened, given, request, staged, progress)
         else:
-            names = [key.name for key in spec.keys]
             by_spark = importlib.import_module("gnomon.commands.load_by_spark")  # a load in this process needs none
-            count, counters = by_spark.write_rows(index, plain, names, request, staged, (master, conf), progress)
+            count, counters = by_spark.write_rows(opened, given, request, staged, (master, conf), progress)
         span.tell(rows=count)
     result = _result(count, time.perf_counter() - begin, counters)
     if json:
@@ -95,11 +95,11 @@ def _visible_path(path: str) -> str:
 
 
 def _write_locally(
-    opened: Index, keys: str, request: LoadRequest, target: Path, progress: Progress
+    opened: Index, keys: KeyFile, request: LoadRequest, target: Path, progress: Progress
 ) -> tuple[int, LoadCounters]:
     """Write the rows in this process. Returns their number and the counts of the load."""
-    given, counters, stages = key_file(keys, [key.name for key in opened.spec.keys]), load_counters(), Stages(progress)
-    rows = load_locally(opened, given.schema, given.batches(), request, counters)
+    counters, stages = load_counters(), Stages(progress)
+    rows = load_locally(opened, keys.schema, keys.batches(), request, counters)
     with stages.stage(FETCH):
         count = write_parquet(rows, target, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
     return count, counters

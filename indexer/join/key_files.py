@@ -1,68 +1,60 @@
-"""Key columns of Parquet files that Spark cannot read, scanned by `sources` in Arrow tasks. Spark reads no column of a
-file that has one of an unknown type."""
+"""The key columns of a file as a DataFrame. Tasks read them as a load in this process does."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from gnomon.btree.source_types import source_type
-from gnomon.indexer.spark import NoSparkType, as_spark, hands_errors_over, spark_type
+from gnomon.btree.source_types import is_number_of_units, source_type
+from gnomon.indexer.spark import NoSparkType, as_spark, hands_errors_over, key_spark_type, spark_type
 from gnomon.indexer.tables import arrow_schema
-from gnomon.jobs.files import Described, describe, listed
+from gnomon.jobs.load import KeyFile, as_returned, key_names, sample_types, typed_keys
 from gnomon.shadow import to_json
-from gnomon.shadow.metadata import source_root
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.values import python_values
-from gnomon.sources import open_source
+
+KEYS = "keys"
 
 
-def parquet_keys(spark: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
-    """The columns with these names of a Parquet file, or of the files of a folder. Columns of types that Spark lacks
-    are text in the form of rows, which `with_keys` reads: a UUID in 36 characters, a time of day as HH:MM:SS.f."""
-    root = source_root(path)
-    described = describe(root, "parquet", {}, False, root.list(), names)
-    there = [name for name in names if any(name in one.schema.names for one in described)]
-    fields = [StructField(f"c{i}", _type(described, name)) for i, name in enumerate(there)]
-    schema, place = StructType(fields), root.storage.root
+def keys_of_file(spark: SparkSession, file: KeyFile, spec: IndexSpec) -> DataFrame:
+    """The key columns of a file as a load returns them, and again in the types of the index, in the columns
+    `key_names`. Types that Spark lacks are text here: a time of day as HH:MM:SS.f. UsageError for a column whose values
+    cannot be compared with the index's."""
+    shown = sample_types(file.schema, spec, KEYS)
+    typed_keys(pa.RecordBatch.from_pylist([], file.schema), spec, KEYS)  # refuses a type before any row is read
+    fields = [StructField(f"c{i}", _type(field.type)) for i, field in enumerate(shown)]
+    keys = [StructField(name, key_spark_type(key.type)) for name, key in zip(key_names(spec), spec.keys, strict=True)]
+    schema = StructType([*fields, *keys])
     target = arrow_schema(schema)
-    pieces = [(one.entry.info, split) for one in described for split in one.splits]
 
     @hands_errors_over
-    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = storage_at(place)
-        for info, split in (pieces[i] for batch in batches for i in batch.column(0).to_pylist()):
-            with listed(storage, info) as reader:
-                source = open_source(reader, "parquet", {})
-                known = [name for name in there if name in source.schema.names]
-                for batch in source.scan(reader, known, split):
-                    found = dict(zip(known, batch.columns, strict=False))  # drops the pointer columns
-                    arrays = [
-                        _given(found.get(name, pa.nulls(batch.num_rows)), field, kind.type, name, reader.name)
-                        for name, field, kind in zip(there, fields, target, strict=True)
-                    ]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=target)
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in file.batches([piece for batch in batches for piece in batch.column(0).to_pylist()]):
+            typed, _ = typed_keys(rows, spec, KEYS)
+            given = as_returned(rows, typed, shown, spec)
+            columns = zip(given.columns, fields, target, shown.names, strict=False)
+            arrays = [_given(array, field, to.type, name, file.root) for array, field, to, name in columns]
+            yield pa.RecordBatch.from_arrays(
+                [*arrays, *(one.cast(to) for one, to in zip(typed, target.types[len(fields) :], strict=True))],
+                schema=target,
+            )
 
-    tasks = spark.range(0, len(pieces), 1, max(len(pieces), 1))
-    return tasks.mapInArrow(scanned, schema).toDF(*there)
+    tasks = spark.range(0, len(file.pieces), 1, max(len(file.pieces), 1))
+    return tasks.mapInArrow(read, schema).toDF(*shown.names, *key_names(spec))
 
 
-def _type(described: Sequence[Described], name: str) -> DataType:
-    """The Spark type of a column; text where Spark has no such type, or files differ."""
-    kinds = {one.schema.field(name).type for one in described if name in one.schema.names}
-    if len(kinds) == 1:
-        [kind] = kinds
-        try:
-            return spark_type(kind) if source_type(kind) is None else StringType()
-        except NoSparkType:
-            pass
-    return StringType()
+def _type(kind: pa.DataType) -> DataType:
+    """The Spark type of a column; text for numbers of units that Spark lacks."""
+    try:
+        return StringType() if is_number_of_units(source_type(kind)) else spark_type(kind)
+    except NoSparkType:
+        return StringType()
 
 
 def _given(array: pa.Array, field: StructField, target: pa.DataType, name: str, path: str) -> pa.Array:
-    if not isinstance(field.dataType, StringType) or pa.types.is_string(array.type):
+    if not isinstance(field.dataType, StringType) or pa.types.is_string(array.type) or pa.types.is_null(array.type):
         return as_spark(array, field.dataType, target, name, pa.array(range(len(array))), path)
     return pa.array([_text(value) for value in python_values(array)], pa.string())
 

@@ -18,9 +18,9 @@ from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, l
 from gnomon.indexer.keys import column, with_keys
 from gnomon.indexer.spark import as_frame
 from gnomon.indexer.tables import source_types, spark_types
-from gnomon.jobs.load import KEY_PREFIX, LoadCounters, check_given, check_unreadable, payload_columns
+from gnomon.jobs.load import KEY_PREFIX, LoadCounters, LoadRequest, check_given, check_unreadable, payload_columns
 from gnomon.jobs.load import load as load_locally
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, named_file
 from gnomon.shadow.storage import Place
@@ -62,15 +62,22 @@ def load(
         return load_locally(None, index, keys, columns, how, counters, null_safe, unreadable)
     opened = open_index(index)
     keys = as_frame(spark, keys, "keys")
-    payload = payload_columns(opened, keys.columns, columns)
-    check_unreadable(unreadable, [*keys.columns, *payload])
+    request = LoadRequest(columns, how, null_safe, unreadable)
+    return load_keyed(spark, opened, with_keys(keys, opened.spec, "keys"), request, counters)
+
+
+def load_keyed(
+    spark: SparkSession, opened: Index, sample: DataFrame, request: LoadRequest, counters: LoadCounters | None = None
+) -> DataFrame:
+    """As `load`, for a sample with the key columns of `with_keys`."""
+    names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
+    payload = payload_columns(opened, names, request.columns)
+    check_unreadable(request.unreadable, [*names, *payload])
     counters = counters or load_counters(spark)
-    sample = with_keys(keys, opened.spec, "keys")
-    found = located(spark, opened, sample, JoinOptions(how, null_safe), counters)
-    report = unreadable == "report"
+    found = located(spark, opened, sample, JoinOptions(request.how, request.null_safe), counters)
     types = source_types(spark, opened, payload)
     files = PointedFiles.of_index(opened, found.columns)
-    return fetched(files, found, keys.columns, types, report, counters)
+    return fetched(files, found, names, types, request.unreadable == "report", counters)
 
 
 def load_by_index(

@@ -9,7 +9,6 @@ from gnomon.indexer.keys.columns import (
     map_batches,
     quoted,
     to_buckets,
-    typed_keys,
     with_keys,
 )
 
@@ -19,6 +18,5 @@ __all__ = [
     "map_batches",
     "quoted",
     "to_buckets",
-    "typed_keys",
     "with_keys",
 ]

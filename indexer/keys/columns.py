@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
-from gnomon.btree.source_types import is_number_of_units
 from gnomon.indexer.spark import NoSparkType, ReadColumn, arrow_of, hands_errors_over, key_spark_type, with_read_columns
 from gnomon.jobs.load import check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
@@ -47,19 +46,6 @@ def with_keys(
         _read_key(key, name, kinds[key.name], what, every_key_counts) for key, name in there if (key, name) not in alike
     ]
     return with_read_columns(frame.select("*", *[column(key.name).alias(name) for key, name in alike]), read)
-
-
-def typed_keys(frame: DataFrame, spec: IndexSpec, what: str) -> DataFrame:
-    """The frame with its text key columns in the source's types, read as `with_keys` reads them. Times of day and
-    nanoseconds stay text, since Spark's types do not hold all their values."""
-    keyed = with_keys(frame, spec, what)
-    kinds = {field.name: field.dataType for field in frame.schema}
-    read = {
-        key.name: name
-        for key, name in zip(spec.keys, key_names(spec), strict=True)
-        if isinstance(kinds[key.name], StringType) and not is_number_of_units(key.source_type)
-    }
-    return keyed.select(*[column(read.get(name, name)).alias(name) for name in frame.columns])
 
 
 def _read_key(key: KeyColumn, name: str, kind: DataType, what: str, all_held: bool) -> ReadColumn:

@@ -9,7 +9,7 @@
 """
 
 from gnomon.indexer.tables.catalog import add_partitions, default_location, folders_table, read_table
-from gnomon.indexer.tables.column_types import arrow_schema, exact, read_parquet, source_types, spark_types
+from gnomon.indexer.tables.column_types import arrow_schema, read_parquet, source_types, spark_types
 from gnomon.indexer.tables.dione_table import export_dione
 from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
 
@@ -17,7 +17,6 @@ __all__ = [
     "add_partitions",
     "arrow_schema",
     "default_location",
-    "exact",
     "export_dione",
     "first_columns",
     "folders_table",

@@ -31,10 +31,10 @@ def read_parquet(spark: SparkSession, paths: Sequence[str], schema: StructType |
     are not rebased, whatever the session's settings; Spark rebases the days of files that declare the old calendar."""
     reader = spark.read.options(datetimeRebaseMode="CORRECTED", int96RebaseMode="CORRECTED")
     reader = reader if schema is None else reader.schema(schema)
-    return reader.parquet(*map(exact, paths))
+    return reader.parquet(*map(_exact, paths))
 
 
-def exact(path: str) -> str:
+def _exact(path: str) -> str:
     """A pattern that matches only this local path, with any default file system of Spark."""
     return "file:" + PATTERN_SIGNS.sub(r"\\\g<0>", path)
 

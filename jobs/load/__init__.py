@@ -16,9 +16,11 @@ from gnomon.jobs.load.column_types import columns_in_files, first_refused, in_ty
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
 from gnomon.jobs.load.key_columns import (
     KEY_PREFIX,
+    as_returned,
     key_names,
     narrowing,
     plain_values,
+    sample_types,
     stored_keys,
     typed_key,
     typed_keys,
@@ -47,6 +49,7 @@ __all__ = [
     "LookupCounters",
     "OutputColumns",
     "RowReader",
+    "as_returned",
     "check_given",
     "check_sample",
     "check_unreadable",
@@ -63,6 +66,7 @@ __all__ = [
     "plain_values",
     "reader_of",
     "runs",
+    "sample_types",
     "source_columns",
     "stored_keys",
     "typed_key",

@@ -62,6 +62,17 @@ def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
     return pa.schema([field.with_type(read.get(field.name, field.type)) for field in keys])
 
 
+def as_returned(keys: pa.RecordBatch, typed: Sequence[pa.Array], sample: pa.Schema, spec: IndexSpec) -> pa.RecordBatch:
+    """The columns of a sample in the types `sample` (`sample_types`). `typed` has its key columns in the types of the
+    index."""
+    by_name = {key.name: array for key, array in zip(spec.keys, typed, strict=True)}
+    arrays = [
+        array if array.type == field.type else by_name[field.name]
+        for array, field in zip(keys.columns, sample, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=sample)
+
+
 def typed_key(given: pa.Array, key: KeyColumn, what: str, all_held: bool = False, shown: object = None) -> pa.Array:
     """A key column of a sample in the type of the index, null where this type does not hold a value.
 

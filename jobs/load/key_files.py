@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from gnomon.jobs.files import Described, describe, listed
 from gnomon.shadow import UsageError
-from gnomon.shadow.metadata import SourceRoot, source_root
-from gnomon.sources import Options, open_source
+from gnomon.shadow.metadata import source_root
+from gnomon.shadow.storage import FileInfo, storage_at
+from gnomon.sources import Options, Split, open_source
 from gnomon.sources.types import to_ddl
 
 CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
@@ -17,25 +18,26 @@ CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
 @dataclass(frozen=True)
 class KeyFile:
     """The key columns of a file, or of the files of a folder. `schema` has their types: text, where CSV or JSON lines
-    hold them."""
+    hold them. `pieces` are ranges of the files, in the order of their paths, below `root`."""
 
-    root: SourceRoot
+    root: str
     format: str
     options: Options
-    described: Sequence[Described]
+    pieces: Sequence[tuple[FileInfo, Split]]
     schema: pa.Schema
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the files, in the order of their paths. StalePointer where one changed since it was opened."""
-        for one in self.described:
-            with listed(self.root.storage, one.entry.info) as reader:
+    def batches(self, pieces: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of all pieces, or of the pieces with these numbers. StalePointer where a file changed since it was
+        opened."""
+        storage = storage_at(self.root)
+        for info, split in self.pieces if pieces is None else map(self.pieces.__getitem__, pieces):
+            with listed(storage, info) as reader:
                 source = open_source(reader, self.format, self.options)
                 there = [name for name in self.schema.names if name in source.schema.names]
-                for split in one.splits:
-                    for batch in source.scan(reader, there, split):
-                        found = dict(zip(there, batch.columns, strict=False))  # drops the pointer columns
-                        arrays = [found.get(name, pa.nulls(batch.num_rows)) for name in self.schema.names]
-                        yield pa.RecordBatch.from_arrays(arrays, self.schema.names).cast(self.schema)
+                for batch in source.scan(reader, there, split):
+                    found = dict(zip(there, batch.columns, strict=False))  # drops the pointer columns
+                    arrays = [found.get(name, pa.nulls(batch.num_rows)) for name in self.schema.names]
+                    yield pa.RecordBatch.from_arrays(arrays, self.schema.names).cast(self.schema)
 
 
 def key_file(path: str, names: Sequence[str]) -> KeyFile:
@@ -49,7 +51,8 @@ def key_file(path: str, names: Sequence[str]) -> KeyFile:
     if missing:
         raise UsageError(f"the key column {', '.join(missing)} is missing; it has {', '.join(there)}", path)
     schema = pa.schema([pa.field(name, _type(described, name, path)) for name in names])
-    return KeyFile(root, format, options, described, schema)
+    pieces = [(one.entry.info, split) for one in described for split in one.splits]
+    return KeyFile(root.storage.root, format, options, pieces, schema)
 
 
 def _format(path: str, names: Sequence[str]) -> tuple[str, Options]:

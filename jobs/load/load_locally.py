@@ -14,7 +14,7 @@ import pyarrow as pa
 from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_columns, reader_of
 from gnomon.jobs.load.column_types import in_type, source_columns
 from gnomon.jobs.load.counters import Count, LoadCounters
-from gnomon.jobs.load.key_columns import key_names, narrowing, sample_types, stored_keys, typed_keys
+from gnomon.jobs.load.key_columns import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
 from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
@@ -120,7 +120,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a portion."""
     typed, held = typed_keys(keys, index.spec, KEYS)
-    given = _as_returned(keys, typed, sample, index)
+    given = as_returned(keys, typed, sample, index.spec)
     named = pa.RecordBatch.from_arrays(typed, key_names(index.spec))
     found = _look_up(index, named, np.flatnonzero(held), request.null_safe, counters)
     counters.keys.add(keys.num_rows)
@@ -134,16 +134,6 @@ def _rows(
         alone = np.setdiff1d(np.arange(keys.num_rows), matched, assume_unique=True)
         if len(alone):
             yield from reader.rows(_without_pointers(beside.take(int64s(alone))))
-
-
-def _as_returned(keys: pa.RecordBatch, typed: Sequence[pa.Array], sample: pa.Schema, index: Index) -> pa.RecordBatch:
-    """The columns of the sample, with text keys in their types."""
-    by_name = {key.name: array for key, array in zip(index.spec.keys, typed, strict=True)}
-    arrays = [
-        array if array.type == field.type else by_name[field.name]
-        for array, field in zip(keys.columns, sample, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=sample)
 
 
 class _Found:

@@ -403,7 +403,7 @@ def test_keys_files_are_read_to_the_last_key_or_refused(
     (tmp_path / "text.csv").write_text("n\n3\nabc\n", "utf-8")
     (tmp_path / "other.csv").write_text("m\n3\n", "utf-8")
     cases = [
-        ((tmp_path / "n", tmp_path / "broken.jsonl", tmp_path / "o1"), 3, "broken.jsonl: Spark cannot read the file"),
+        ((tmp_path / "n", tmp_path / "broken.jsonl", tmp_path / "o1"), 3, "broken.jsonl at byte 9: "),
         ((tmp_path / "n", tmp_path / "text.csv", tmp_path / "o2"), 2, "key column n: expected bigint, found 'abc'"),
         ((tmp_path / "n", tmp_path / "other.csv", tmp_path / "o3"), 2, "the key column n is missing; it has m"),
         ((tmp_path / "n", tmp_path / "nowhere", tmp_path / "o4"), 3, "no such file on this machine; expected the keys"),

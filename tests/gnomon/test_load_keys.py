@@ -1,8 +1,10 @@
-"""KEYS of gnomon load in types that Spark does not know, in each format they may come in, with Spark and without."""
+"""KEYS of gnomon load, in each type and each format: they are the same with Spark and without."""
 
+import csv
 import datetime as dt
 import json
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from gnomon.__main__ import main
 from tests.shadow.make_index import index_source, write_source
 
 NS = 1767270600_123456789
+NOON = dt.datetime(2026, 1, 1, 12)
 UUID_TEXT = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 # Name: Arrow type, the key's value, its text.
 KEYS: dict[str, tuple[pa.DataType, Any, str]] = {
@@ -26,6 +29,12 @@ KEYS: dict[str, tuple[pa.DataType, Any, str]] = {
     "half": (pa.float16(), np.float16(0.1), "0.1"),
     "fixed": (pa.binary(2), b"\xff\0", "/wA="),
     "day": (pa.date32(), dt.date(2026, 1, 1), "2026-01-01"),
+    "moment": (pa.timestamp("us", "UTC"), NOON.replace(tzinfo=dt.UTC), "2026-01-01 14:00+02:00"),
+    "in_utc": (pa.timestamp("us", "UTC"), NOON.replace(tzinfo=dt.UTC), "2026-01-01 12:00"),
+    "on_clocks": (pa.timestamp("us"), NOON, "2026-01-01T12:00:00"),
+    "price": (pa.decimal128(9, 2), Decimal("1.50"), "15e-1"),
+    "flag": (pa.bool_(), True, "true"),
+    "text": (pa.string(), 'say "hi",\n or not ', 'say "hi",\n or not '),
 }
 
 
@@ -55,11 +64,13 @@ def as_parquet(path: Path) -> None:
 
 
 def as_csv(path: Path) -> None:
-    path.write_text(",".join(KEYS) + "\n" + ",".join(text for _, _, text in KEYS.values()) + "\n")
+    with path.open("w", newline="", encoding="utf-8-sig") as file:  # with a byte order mark
+        csv.writer(file).writerows([KEYS, [text for _, _, text in KEYS.values()], [None] * len(KEYS)])
 
 
 def as_jsonl(path: Path) -> None:
-    path.write_text(json.dumps({name: text for name, (_, _, text) in KEYS.items()}) + "\n")
+    rows = [{name: text for name, (_, _, text) in KEYS.items()}, dict.fromkeys(KEYS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.mark.parametrize(("name", "write"), [("keys", as_parquet), ("keys.csv", as_csv), ("keys.jsonl", as_jsonl)])
@@ -72,10 +83,11 @@ def test_keys_of_every_type_are_taken_in_each_format(
     table = pq.read_table(tmp_path / "out")
     assert table["t"].cast(pa.int64()).to_pylist() == [1]
     of_text = {"id": pa.binary(), "n": pa.decimal128(20, 0), "half": pa.float32(), "fixed": pa.binary()}
-    expected = {"day": dt.date(2026, 1, 1), "id": bytes(range(16)), "n": 2**64 - 1, "fixed": b"\xff\0"}
+    expected = {key: value for key, (kind, value, _) in KEYS.items() if key not in ("ms", "ns", "at", "half")}
+    assert [str(table.schema.field(key).type.unit) for key in ("moment", "in_utc", "on_clocks")] == ["us"] * 3
     if engine == "--engine=local" and name == "keys":  # whose columns keep their types
         expected["id"] = uuid.UUID(bytes=bytes(range(16)))
-    assert {key: table[key].to_pylist()[0] for key in expected} == expected
+    assert {key: table[key].to_pylist() for key in expected} == {key: [value] for key, value in expected.items()}
     if name != "keys":
         assert {key: table.schema.field(key).type for key in of_text} == of_text
 
