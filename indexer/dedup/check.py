@@ -4,17 +4,25 @@ The rows go to the tasks of their keys' buckets, and are sorted there by key, wi
 order. Only keys go to Python, which looks the first copy of each up in the index, Bloom filter first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, LongType, StringType
+from pyspark.sql.types import AtomicType, LongType
 
 from gnomon.indexer.keys import column, to_buckets, with_keys
-from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, with_column_in_arrow
-from gnomon.indexer.tables import no_null_text
+from gnomon.indexer.spark import (
+    AtSnapshot,
+    ReadColumn,
+    as_frame,
+    key_spark_type,
+    open_in_worker,
+    with_column_in_arrow,
+    with_read_columns,
+)
+from gnomon.indexer.tables import SourceCast, batch_texts
 from gnomon.jobs import dedup as jobs
 from gnomon.jobs.dedup import (
     ATTEMPT_BITS,
@@ -27,14 +35,17 @@ from gnomon.jobs.dedup import (
     check_arguments,
     check_within,
     columns_within,
+    text_of,
     within_names,
 )
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names
 from gnomon.shadow import ShadowError, open_index
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place
+from gnomon.shadow.tables import TEXT
 
 PLACE = f"{KEY_PREFIX}place"
+GIVEN_PREFIX = f"{KEY_PREFIX}given_"  # of partition columns as they are in a batch
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that a task looks up at once
 
 Columns = list[pa.Array]
@@ -58,9 +69,20 @@ def filter_new(
     `counters` are complete once the result was computed. UsageError for invalid arguments."""
     check_arguments(scope, order_by, null_keys)
     opened, batch = open_index(index), as_frame(spark, batch, "batch")
-    options = CheckOptions(scope, order_of(batch, order_by), null_keys)
-    checked = with_status(batch, opened.spec, AtSnapshot.of(opened), options, counters)
-    return checked.where(column(STATUS).bitwiseAND(OF_ROW) == NEW).select(*map(column, batch.columns))
+    given = {name: f"{GIVEN_PREFIX}{i}" for i, name in enumerate(batch.columns) if name in opened.spec.partitions}
+    order = [(given.get(name, name), down) for name, down in order_of(batch, order_by)]
+    options = CheckOptions(scope, order, null_keys)
+    rows = _with_given(batch, opened.spec, given)
+    checked = with_status(rows, opened.spec, AtSnapshot.of(opened), options, counters)
+    kept = [column(given.get(name, name)).alias(name) for name in batch.columns]
+    return checked.where(column(STATUS).bitwiseAND(OF_ROW) == NEW).select(*kept)
+
+
+def _with_given(batch: DataFrame, spec: IndexSpec, given: Mapping[str, str]) -> DataFrame:
+    """The batch with its partition columns as text, and as they are under the names `given`."""
+    cast = SourceCast(batch.schema, batch_texts(batch.schema, spec))
+    as_given = [column(name).alias(ours) for name, ours in given.items()]
+    return cast.with_texts(batch).select(*cast.selected(), *as_given)
 
 
 def with_status(
@@ -70,18 +92,17 @@ def with_status(
     options: CheckOptions,
     counters: LookupCounters | None,
 ) -> DataFrame:
-    """The batch with its keys (`with_keys`), the partition columns `within` which they are compared, and STATUS: the
-    outcome of each row in the lowest bits, and above them the task and the attempt that found it. `at` is the index,
-    None where there is none yet."""
+    """The batch, whose partition columns are text, with its keys (`with_keys`), the partition columns `within` which
+    keys are compared, and STATUS: the outcome of each row in the lowest bits, and above them the task and the attempt
+    that found it. `at` is the index, None where there is none yet."""
     within = columns_within(spec, options.scope)
     check_within(batch.columns, within)
     ordered = [column(n).desc_nulls_last() if down else column(n).asc_nulls_last() for n, down in options.order]
     keyed = with_keys(batch, spec, "batch", every_key_counts=True).withColumn(PLACE, F.monotonically_increasing_id())
-    for key, name in zip(spec.keys, key_names(spec), strict=True):
-        if key.partition:
-            keyed = keyed.withColumn(name, folder_value(keyed, name))
-    for ours, name in zip(within_names(within), within, strict=True):
-        keyed = keyed.withColumn(ours, folder_value(keyed, name))
+    named = [(ours, name, spec.partition_type(name)) for ours, name in zip(within_names(within), within, strict=True)]
+    keyed = keyed.select("*", *[column(name).alias(ours) for ours, name, kind in named if kind == TEXT])
+    typed = [(ours, key_spark_type(kind), name) for ours, name, kind in named if kind != TEXT]
+    keyed = with_read_columns(keyed, [ReadColumn(*one, text_of(spec, one[2]).typed) for one in typed])
     compared = [*key_names(spec), *within_names(within)]
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     # The hash comes first: keys with a common prefix (URLs) would be compared byte by byte.
@@ -89,12 +110,6 @@ def with_status(
     status = _status(spec, at, within, options.null_keys, counters)
     rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
     return with_column_in_arrow(rows, STATUS, LongType(), compared, status)
-
-
-def folder_value(frame: DataFrame, name: str) -> Column:
-    """A partition column, null where its folder would be Hive's null."""
-    is_text = isinstance(frame.schema[name].dataType, StringType)
-    return no_null_text(column(name)) if is_text else column(name)
 
 
 def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]]:

@@ -6,25 +6,33 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, DataType, DecimalType, FloatType, IntegralType
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FloatType,
+    IntegralType,
+    StringType,
+)
 
 from gnomon.indexer.keys import column
 from gnomon.jobs.dedup import digest_of
 
+WITH_TEXT = (IntegralType, DateType, BooleanType, StringType)  # types whose text is the same in every session
 AS_IT_IS = {"ignoreNullFields": "false", "timeZone": "UTC"}  # options of JSON
 
 
 def row_hash(batch: DataFrame, partitions: Collection[str]) -> Column:
     """A hash of each row, over its columns in the order of their names. It includes the places of nulls, which Spark's
-    hash ignores. Partition columns are hashed as the text of their folders."""
+    hash ignores. Partition columns are hashed as the text of their folders, if all engines write their values alike."""
     fields = sorted(batch.schema, key=lambda field: field.name)
     parts = [F.lit("\0".join(field.name for field in fields))]
     for field in fields:
         value = column(field.name)
-        parts += [
-            value.isNull(),
-            value.cast("string") if field.name in partitions else _hashable(value, field.dataType),
-        ]
+        is_text = field.name in partitions and isinstance(field.dataType, WITH_TEXT)
+        parts += [value.isNull(), value.cast("string") if is_text else _hashable(value, field.dataType)]
     return F.xxhash64(*parts)
 
 

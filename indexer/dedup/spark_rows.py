@@ -5,7 +5,7 @@ from functools import cached_property, reduce
 from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import AtomicType, StructType
 
 from gnomon.indexer.build import SparkEngine
@@ -15,7 +15,7 @@ from gnomon.indexer.dedup.staging import stage
 from gnomon.indexer.join import lookup_counters
 from gnomon.indexer.keys import column
 from gnomon.indexer.spark import AtSnapshot, arrow_of, as_frame, spark_stage
-from gnomon.indexer.tables import arrow_schema, first_columns, source_columns
+from gnomon.indexer.tables import SourceCast, arrow_schema, first_cast, source_cast
 from gnomon.jobs import Stages
 from gnomon.jobs.dedup import DIGEST, NULLS, Staged, Staging
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names
@@ -43,21 +43,20 @@ class SparkRows:
         return _arrow(self.batch.schema)
 
     def check_columns(self, index: Index) -> None:
-        source_columns(self.spark, self.batch.schema, index)
+        source_cast(self.spark, self.batch.schema, index)
 
-    def _as_source(self, index: Index | None, spec: IndexSpec) -> list[Column]:
-        if index is None:
-            return first_columns(self.batch.schema, spec)
-        return source_columns(self.spark, self.batch.schema, index)
+    def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+        schema = self.batch.schema
+        return first_cast(schema, spec) if index is None else source_cast(self.spark, schema, index)
 
     def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
-        columns = self._as_source(index, spec)
+        cast = self._cast(index, spec)
         if index is not None and index.view.covered:  # files of the source give the columns their types
             return pa.schema([])
-        return _arrow(self.batch.select(*columns).schema)
+        return _arrow(cast.columns)
 
     def reported(self, index: Index) -> pa.Schema:
-        return arrow_schema(self.batch.select(*self._as_source(index, index.spec)).schema)
+        return arrow_schema(self._cast(index, index.spec).columns)
 
     def digest(self, partitions: Sequence[str], stages: Stages) -> str:
         with spark_stage(stages, self.spark, "compare with the known batch"):
@@ -66,17 +65,17 @@ class SparkRows:
     def stage(self, staging: Staging, stages: Stages) -> Staged:
         spec, check = staging.spec, staging.check
         at = None if staging.index is None else AtSnapshot.of(staging.index)
-        columns = self._as_source(staging.index, spec)
-        names = self.batch.select(*columns).columns
+        cast = self._cast(staging.index, spec)
         order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(check.order)]  # of the batch's own columns
         ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(check.order, order, strict=True)]
-        rows = self.batch.select(*columns, row_hash(self.batch, spec.partitions).alias(DIGEST), *ordered)
+        digest = row_hash(self.batch, spec.partitions).alias(DIGEST)
+        rows = cast.with_texts(self.batch).select(*cast.selected(), digest, *ordered)
         checked = with_status(rows, spec, at, type(check)(check.scope, order, check.null_keys), self._counters)
         has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
         with spark_stage(stages, self.spark, "check and write"):
             return stage(
                 checked.withColumn(NULLS, has_null),
-                names,
+                cast.columns.names,
                 staging.layout,
                 staging.folder,
                 staging.name,

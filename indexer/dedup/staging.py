@@ -44,7 +44,7 @@ def stage(
     prefix of the file names. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With `rejected` the
     other rows are written there. StageRunAgain where the job has to run again."""
     for i, partition in enumerate(layout.partitions):
-        checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition).cast("string"))
+        checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition))
     checked = _with_split(checked, layout)
     parts = part_columns(layout)
     if rejected is None:

@@ -15,7 +15,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.keys import column, in_chunks, map_batches, to_buckets, with_keys
 from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, spark_type
-from gnomon.indexer.tables import source_types
 from gnomon.jobs.load import (
     FILE,
     KEY_PREFIX,
@@ -88,11 +87,7 @@ def join_with_index(
     folders = [name for name in opened.spec.partitions if name not in sample.columns]
     options = JoinOptions(how, null_safe, within, (*added, *folders))
     found = located(spark, opened, keyed, options, counters)
-    kinds = {field.name: field.dataType for field in source_types(spark, opened, folders)} if folders else {}
-    entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(added)]
-    entries += [
-        column(f"{ENTRY_PREFIX}{i}").cast(kinds[name]).alias(name) for i, name in enumerate(folders, len(added))
-    ]
+    entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(options.columns)]
     given = zip(POINTER_FIELDS, POINTER_COLUMNS, strict=True) if has_pointers else ()
     pointers = [column(field.name).alias(name) for field, name in given]
     return found.select(*[column(name) for name in sample.columns], *entries, *pointers)

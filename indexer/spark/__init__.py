@@ -20,7 +20,6 @@ from gnomon.indexer.spark.task_errors import (
     handing_over,
     hands_errors_over,
     is_of_a_file,
-    raised_by_sql,
 )
 from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
 from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, holds, key_spark_type, spark_type
@@ -39,7 +38,6 @@ from gnomon.indexer.spark.versions import (
     check_sources,
     has_avro,
     rebalanced,
-    try_cast,
     with_column_in_arrow,
     with_read_columns,
 )
@@ -77,12 +75,10 @@ __all__ = [
     "local_session",
     "made_active",
     "open_in_worker",
-    "raised_by_sql",
     "rebalanced",
     "ship",
     "spark_stage",
     "spark_type",
-    "try_cast",
     "with_column_in_arrow",
     "with_read_columns",
 ]

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from gnomon.base.errors import GnomonError
 from gnomon.indexer.spark.executor_package import unfit
@@ -24,7 +22,6 @@ Task = TypeVar("Task", bound=Callable[..., Any])
 
 BEGIN, END = "<gnomon-error>", "</gnomon-error>"
 _MARKED = re.compile(f"{BEGIN}(.*?){END}")
-_FOUND = "@found@"  # placeholder in the JSON of `raised_by_sql`, which Spark replaces with the value
 # Spark's error for files, and its Parquet reader, which decodes some values only when they are used.
 UNREAD_BY_SPARK = (
     "FAILED_READ_FILE",
@@ -65,16 +62,6 @@ def handing_over() -> Iterator[None]:
         if not any(_MARKED.search(note) for note in getattr(error, "__notes__", ())):
             error.add_note(_marked(json.dumps(error.to_json())))
         raise
-
-
-def raised_by_sql(error: GnomonError, found: Column) -> Column:
-    """A column that fails the job with the error. The value of the column `found` becomes the error's `found`."""
-    error = error.with_fields(found=_FOUND)
-    begin, _, end = str(error).partition(_FOUND)
-    before, after = _marked(json.dumps(error.to_json())).split(json.dumps(_FOUND))
-    text = found.cast("string")
-    quoted = F.regexp_replace(F.to_json(F.array(text)), r"^\[|\]$", "")
-    return F.raise_error(F.concat(F.lit(begin), text, F.lit(f"{end} {before}"), quoted, F.lit(after)))
 
 
 def decoded(error: BaseException) -> GnomonError | None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark import __version__ as spark_version
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
@@ -64,19 +63,6 @@ def type_of(arrow: pa.DataType) -> DataType:
     """Spark's own type for an Arrow type. A timestamp without a zone is timestamp_ntz, which needs an argument in 4.0
     and 4.1."""
     return from_arrow_type(arrow, prefer_timestamp_ntz=True)
-
-
-def try_cast(column: Column, kind: DataType) -> Column:
-    """A cast that gives null where the type does not hold a value. Spark 3.5 has it in SQL, not in Python."""
-    if hasattr(Column, "try_cast"):
-        return column.try_cast(kind)
-    context: Any = SparkContext._active_spark_context
-    java, scala = context._jvm.org.apache.spark.sql, context._jvm.scala
-    null_where_invalid = getattr(getattr(java.catalyst.expressions, "EvalMode$"), "MODULE$").TRY()
-    zone_of_session = getattr(getattr(scala, "None$"), "MODULE$")
-    made = java.types.DataType.fromJson(kind.json())
-    cast = java.catalyst.expressions.Cast(column._jc.expr(), made, zone_of_session, null_where_invalid)
-    return Column(java.Column(cast))
 
 
 def rebalanced(frame: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -11,19 +11,20 @@
 from gnomon.indexer.tables.catalog import add_partitions, default_location, folders_table, read_table
 from gnomon.indexer.tables.column_types import arrow_schema, read_parquet, source_types, spark_types
 from gnomon.indexer.tables.dione_table import export_dione
-from gnomon.indexer.tables.source_cast import first_columns, no_null_text, source_columns
+from gnomon.indexer.tables.source_cast import SourceCast, batch_texts, first_cast, source_cast
 
 __all__ = [
+    "SourceCast",
     "add_partitions",
     "arrow_schema",
+    "batch_texts",
     "default_location",
     "export_dione",
-    "first_columns",
+    "first_cast",
     "folders_table",
-    "no_null_text",
     "read_parquet",
     "read_table",
-    "source_columns",
+    "source_cast",
     "source_types",
     "spark_types",
 ]

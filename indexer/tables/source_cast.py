@@ -1,46 +1,64 @@
 """Casts of the columns of a batch to the columns of its source."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import (
-    BooleanType,
     ByteType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
-    IntegralType,
     LongType,
     ShortType,
     StringType,
+    StructField,
     StructType,
 )
 
+from gnomon.btree.key_types import Stored
 from gnomon.indexer.keys import column
-from gnomon.indexer.spark import key_spark_type, raised_by_sql, try_cast
+from gnomon.indexer.spark import NoSparkType, ReadColumn, arrow_of, with_read_columns
 from gnomon.indexer.tables.column_types import source_types
+from gnomon.jobs.dedup import PartitionText, partition_texts
 from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec
-from gnomon.shadow.tables import NULL_VALUE, is_lake
+from gnomon.shadow.tables import is_lake
 
-AS_SPARK: dict[type[DataType], re.Pattern[str]] = {  # types whose text is the same in every session
-    IntegralType: re.compile(r"-?[1-9]\d*|0"),
-    DateType: re.compile(r"\d{4}-\d\d-\d\d"),
-    BooleanType: re.compile("true|false"),
-    StringType: re.compile(".*", re.DOTALL),
-}
+IN_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")  # time zones in which the text of a moment is that of UTC
 WHOLE = (ByteType, ShortType, IntegerType, LongType)
+TEXT_PREFIX = f"{KEY_PREFIX}text_"  # of the texts of partition columns, beside the columns of a batch
 
 
-def source_columns(spark: SparkSession, batch: StructType, opened: Index) -> list[Column]:
-    """The source's columns, in their order, from the columns of a batch. UsageError, with the differences, where they
-    do not fit: a column may only differ as a narrower number."""
+@dataclass(frozen=True)
+class SourceCast:
+    """The cast of a batch to the columns of its source. `columns` has the source's columns and types; partition columns
+    are text, which `texts` makes."""
+
+    columns: StructType
+    texts: Mapping[str, PartitionText]
+
+    def with_texts(self, batch: DataFrame) -> DataFrame:
+        """The batch, and beside its columns the texts that tasks make, as an append in this process does."""
+        made = enumerate(self.texts.items())
+        texts = [ReadColumn(f"{TEXT_PREFIX}{i}", StringType(), name, text) for i, (name, text) in made]
+        return with_read_columns(batch, texts)
+
+    def selected(self) -> list[Column]:
+        """The source's columns, from the columns of `with_texts`."""
+        texts = {name: column(f"{TEXT_PREFIX}{i}") for i, name in enumerate(self.texts)}
+        return [texts.get(one.name, column(one.name).cast(one.dataType)).alias(one.name) for one in self.columns]
+
+
+def source_cast(spark: SparkSession, batch: StructType, opened: Index) -> SourceCast:
+    """The cast of a batch's columns to the source of an index. UsageError, with the differences, where they do not fit:
+    a column may only differ as a narrower number."""
+    if opened.spec.table and not is_lake(opened.spec.source_name):
+        check_zone(opened.spec, str(spark.conf.get("spark.sql.session.timeZone")))
     wanted = source_types(spark, opened, opened.view.columns)
     found = {field.name: field.dataType for field in batch}
     problems = [f"{name} is not a column of the source" for name in found if name not in wanted.names]
@@ -51,29 +69,49 @@ def source_columns(spark: SparkSession, batch: StructType, opened: Index) -> lis
         elif field.name not in opened.spec.partitions and not _fits(kind, field.dataType):
             problems.append(f"{field.name} is {kind.simpleString()}, expected {field.dataType.simpleString()}")
     _refuse(batch, problems)
-    spec, existing = opened.spec, opened.view.partition_values.values()
-    values = {
-        name: folder_text(name, found[name], [str(one[name]) for one in existing if one.get(name) is not None])
-        if name not in spec.partition_types
-        else (lake_text if is_lake(spec.source_name) else declared_text)(name, spec.partition_types[name])
-        for name in spec.partitions
-    }
-    return [
-        values[field.name].alias(field.name)
-        if field.name in values
-        else column(field.name).cast(field.dataType).alias(field.name)
-        for field in wanted
-    ]
+    return _cast(wanted, batch, opened.spec, opened.view.partition_values.values())
 
 
-def first_columns(batch: StructType, spec: IndexSpec) -> list[Column]:
-    """The columns of the first rows of a source without files."""
+def check_zone(spec: IndexSpec, zone: str) -> None:
+    """Raise UsageError where the catalog would write a moment as a text that an index reads as another moment: Spark
+    registers a partition by the text of the session's time zone, and an index reads it in UTC."""
+    moments = [name for name, kind in spec.partition_types.items() if kind == "timestamp"]
+    if moments and zone not in IN_UTC:
+        raise UsageError(
+            f"the partition column {moments[0]} is timestamp, and Spark would register its partitions in the time zone "
+            f"of the session, {zone}; set spark.sql.session.timeZone to UTC; nothing was written",
+            spec.source_name,
+        )
+
+
+def first_cast(batch: StructType, spec: IndexSpec) -> SourceCast:
+    """The cast for the first rows of a source without files."""
     _refuse(batch, [])
-    kinds = {field.name: field.dataType for field in batch}
-    names = [*(name for name in kinds if name not in spec.partitions), *spec.partitions]
-    return [
-        folder_text(name, kinds[name], []).alias(name) if name in spec.partitions else column(name) for name in names
-    ]
+    fields = [*(one for one in batch if one.name not in spec.partitions), *(batch[name] for name in spec.partitions)]
+    return _cast(fields, batch, spec, ())
+
+
+def batch_texts(
+    batch: StructType, spec: IndexSpec, values: Iterable[Mapping[str, Stored]] = ()
+) -> dict[str, PartitionText]:
+    """The text of each partition column of an index that a batch has (`gnomon.jobs.dedup.partition_texts`)."""
+    kinds = {field.name: field.dataType for field in batch if field.name in spec.partitions}
+    schema = pa.schema([(name, _arrow_of(kind)) for name, kind in kinds.items()])
+    return partition_texts(schema, spec, values, {name: kind.simpleString() for name, kind in kinds.items()})
+
+
+def _cast(
+    columns: Iterable[StructField], batch: StructType, spec: IndexSpec, values: Iterable[Mapping[str, Stored]]
+) -> SourceCast:
+    fields = [StructField(one.name, StringType()) if one.name in spec.partitions else one for one in columns]
+    return SourceCast(StructType(fields), batch_texts(batch, spec, values))
+
+
+def _arrow_of(kind: DataType) -> pa.DataType:
+    try:
+        return arrow_of(kind)
+    except NoSparkType:
+        return pa.list_(pa.null())  # a type that no partition column has
 
 
 def _refuse(batch: StructType, problems: list[str]) -> None:
@@ -93,38 +131,3 @@ def _fits(found: DataType, wanted: DataType) -> bool:
     if isinstance(found, DecimalType) and isinstance(wanted, DecimalType):
         return bool(found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale)
     return isinstance(found, FloatType) and isinstance(wanted, DoubleType)
-
-
-def folder_text(name: str, kind: DataType, existing: Sequence[str]) -> Column:
-    """A partition column as the text of its folder; empty text is Hive's null. UsageError where existing folders write
-    values of its type in another form than Spark (01, 20260101, True), so that a value may match several folders."""
-    plain = next((pattern for of, pattern in AS_SPARK.items() if isinstance(kind, of)), None)
-    if plain is None:
-        raise UsageError(f"batch: the partition column {name} is {kind.simpleString()}; expected text")
-    odd = [text for text in existing if not plain.fullmatch(text)]
-    if odd:
-        raise UsageError(f"batch: {name} is {kind.simpleString()}, the source has folders like {name}={odd[0]}")
-    return no_null_text(column(name).cast("string"))
-
-
-def declared_text(name: str, kind: str) -> Column:
-    """A partition column of a catalog table as the text of its folder. Each value of its type has one text."""
-    given = column(name)
-    text = no_null_text(given.cast("string"))
-    read = try_cast(text, key_spark_type(kind)).cast("string")
-    error = UsageError(f"batch: partition column {name}", expected=kind)
-    return F.when(text.isNull() | read.isNotNull(), read).otherwise(raised_by_sql(error, text).cast("string"))
-
-
-def lake_text(name: str, kind: str) -> Column:
-    """A partition column of a lake table as text. Empty text and Hive's name of null are refused: they would be
-    written as null."""
-    text = column(name).cast("string")
-    error = UsageError(f"batch: partition column {name}", expected="a text that is not empty, or null")
-    is_valid = text.isNull() | ((text != "") & (text != NULL_VALUE))
-    return F.when(is_valid, declared_text(name, kind)).otherwise(raised_by_sql(error, text).cast("string"))
-
-
-def no_null_text(text: Column) -> Column:
-    """The text of a folder, null for Hive's name of null."""
-    return F.when((text != "") & (text != NULL_VALUE), text)

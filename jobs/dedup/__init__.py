@@ -4,6 +4,7 @@
 - `batch_columns`   the columns of a batch
 - `batch_plan`      a batch in the types of the source
 - `check`           the rows whose key is new
+- `partition_text`  the texts of partition columns
 - `row_digest`      a digest of the rows of a batch
 - `layout`          format, columns and folders of new files
 - `rejected`        the report of rows that were not appended
@@ -40,6 +41,7 @@ from gnomon.jobs.dedup.check import (
 )
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
+from gnomon.jobs.dedup.partition_text import PartitionText, form_of, partition_texts, text_of
 from gnomon.jobs.dedup.rejected import RejectedAt
 from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.dedup.staged_files import (
@@ -77,6 +79,7 @@ __all__ = [
     "LocalRows",
     "NoType",
     "Origin",
+    "PartitionText",
     "Piece",
     "RejectedAt",
     "Staged",
@@ -91,9 +94,11 @@ __all__ = [
     "columns_within",
     "digest_of",
     "existing",
+    "form_of",
     "members_of",
     "order_of",
     "part_columns",
+    "partition_texts",
     "plan_batch",
     "read_batch",
     "read_batch_locally",
@@ -101,5 +106,6 @@ __all__ = [
     "rows_of",
     "staged_of",
     "task_shares",
+    "text_of",
     "within_names",
 ]

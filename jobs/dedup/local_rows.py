@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from gnomon.btree.hash_columns import plain_column, xxhash64_columns
 from gnomon.btree.key_batch import comparable
-from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent
 from gnomon.btree.source_types import value_type
 from gnomon.jobs.build import Engine
@@ -27,7 +26,7 @@ from gnomon.jobs.dedup.batch_rows import Staging
 from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, mark_of, row_hashes, total_of
-from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast, no_null_text
+from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staged_files import DIGEST, NULLS, Staged, StagingWriter, part_columns, staged_of
 from gnomon.jobs.load import Count, LookupCounters, key_names, source_columns, typed_keys
 from gnomon.jobs.local import LocalEngine
@@ -221,12 +220,7 @@ class _Work:
         UsageError for a key that the index cannot hold."""
         spec = self.staging.spec
         arrays, _ = typed_keys(source, spec, BATCH, all_held=True)
-        for i, key in enumerate(spec.keys):
-            if key.partition and pa.types.is_string(arrays[i].type):
-                arrays[i] = no_null_text(arrays[i])
-        kinds = [(name, spec.partition_type(name)) for name in self.within]
-        texts = [no_null_text(source.column(name)) for name, _ in kinds]
-        return [*arrays, *(text.cast(key_type(kind).arrow) for text, (_, kind) in zip(texts, kinds, strict=True))]
+        return [*arrays, *(self.cast.texts[name].typed(source.column(name)) for name in self.within)]
 
     def _ordered(self, entries: pa.Table) -> pa.Table:
         """Entries that are sorted by key, with the copies of a key in the requested order; nulls last."""

@@ -2,9 +2,10 @@
 shows whether a batch with a known name has the same rows again.
 
 The hash of a row is Spark's xxhash64 over its columns in the order of their names, with the places of nulls, which that
-hash ignores. Partition columns are hashed as the text of their folders. Numbers are hashed in the widest type of their
-kind, since the source's column may be widened between two runs. If a batch has nested columns, or columns of types that
-Spark lacks, its digest in this process differs from Spark's, and ends with `MARK`."""
+hash ignores. Partition columns are hashed as the text of their folders, if all engines write their values alike.
+Numbers are hashed in the widest type of their kind, since the source's column may be widened between two runs. If a
+batch has nested columns, or columns of types that Spark lacks, its digest in this process differs from Spark's, and
+ends with `MARK`."""
 
 from collections.abc import Collection
 
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from gnomon.btree.hash_columns import xxhash64_columns
+from gnomon.jobs.dedup.partition_text import form_of
 from gnomon.shadow import to_json
 from gnomon.shadow.values import python_values
 
@@ -40,7 +42,7 @@ def are_of_one_kind(one: str, other: str) -> bool:
 
 def mark_of(schema: pa.Schema, partitions: Collection[str]) -> str:
     """MARK for a batch to which this process and Spark give different digests; else empty."""
-    is_alike = all(field.name in partitions or _is_of_spark(field.type) for field in schema)
+    is_alike = all(_is_text(field, partitions) or _is_of_spark(field.type) for field in schema)
     return "" if is_alike else MARK
 
 
@@ -53,7 +55,7 @@ def row_hashes(batch: pa.RecordBatch, partitions: Collection[str]) -> npt.NDArra
         value = batch.column(field.name)
         columns += [
             value.is_null().cast(pa.int32()),
-            _text(value) if field.name in partitions else _hashable(value),
+            _text(value) if _is_text(field, partitions) else _hashable(value),
         ]
     return xxhash64_columns(columns)
 
@@ -61,6 +63,11 @@ def row_hashes(batch: pa.RecordBatch, partitions: Collection[str]) -> npt.NDArra
 def total_of(hashes: npt.NDArray[np.int64]) -> int:
     """The sum of hashes, modulo 2**64."""
     return int(np.add.reduce(hashes))
+
+
+def _is_text(field: pa.Field, partitions: Collection[str]) -> bool:
+    """Whether a column is hashed as the text of folders."""
+    return field.name in partitions and form_of(field.type) is not None
 
 
 def _is_of_spark(kind: pa.DataType) -> bool:

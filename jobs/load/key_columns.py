@@ -103,7 +103,11 @@ def _in_key_type(given: pa.Array, key: KeyColumn, what: str, shown: object) -> p
     if key.type == "string" and (pa.types.is_date(found) or pa.types.is_integer(found)):  # a folder's text
         return plain_values(given).cast(target)
     stored = f"{key.source_type}, stored as {key.type}" if key.source_type else key.type
-    raise UsageError(f"{what}: the key column {key.name} is {shown}, the index's is {stored}; cast it")
+    raise UsageError(f"{what}: the {_named(key)} is {shown}, the index's is {stored}; cast it")
+
+
+def _named(key: KeyColumn) -> str:
+    return f"{'partition' if key.partition else 'key'} column {key.name}"
 
 
 def _is_stored_alike(found: str | None, wanted: str | None) -> bool:
@@ -132,7 +136,7 @@ def _read(text: str, key: KeyColumn, what: str) -> Stored:
 
 
 def _not_held(value: object, key: KeyColumn, what: str) -> UsageError:
-    return UsageError(f"{what}: key column {key.name}", expected=key.source_type or key.type, found=repr(value))
+    return UsageError(f"{what}: {_named(key)}", expected=key.source_type or key.type, found=repr(value))
 
 
 def _equal_numbers(given: pa.Array, key: KeyColumn) -> pa.Array:

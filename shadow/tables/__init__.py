@@ -43,10 +43,12 @@ from gnomon.shadow.tables.partitions import (
     partition_columns,
     partition_folders,
     partition_of,
+    partition_stored,
     partition_values,
     shortened,
     shown_part,
     stored_partition,
+    value_text,
 )
 from gnomon.shadow.tables.plain_files import PlainFiles
 from gnomon.shadow.tables.table_source import (
@@ -102,10 +104,12 @@ __all__ = [
     "partition_columns",
     "partition_folders",
     "partition_of",
+    "partition_stored",
     "partition_values",
     "shortened",
     "shown_part",
     "stored_partition",
     "table_among",
     "table_around",
+    "value_text",
 ]

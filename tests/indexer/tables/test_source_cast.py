@@ -1,0 +1,19 @@
+"""An append to a catalog table is refused where Spark would register its partitions under other values."""
+
+from dataclasses import replace
+
+import pytest
+
+from gnomon.indexer.tables.source_cast import check_zone
+from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+
+
+def test_moments_of_partitions_need_a_session_in_utc() -> None:
+    types = {"day": "date", "at": "timestamp"}
+    keys = (KeyColumn("id", "bigint"),)
+    spec = IndexSpec("/t", False, "parquet", tuple(types), keys, (), 1, table="db.t", partition_types=types)
+    check_zone(spec, "UTC")
+    check_zone(replace(spec, partitions=("day",), partition_types={"day": "date"}), "Asia/Tokyo")
+    with pytest.raises(UsageError, match=r"partition column at is timestamp.* of the session, Asia/Tokyo; set spark"):
+        check_zone(spec, "Asia/Tokyo")
