@@ -232,6 +232,14 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
             column=", ".join([*lost, *changed]),
             action=Action.BUILD_ELSEWHERE,
         )
+    lost = [name for name in spec.partitions if name not in content.types and name in columns.names]
+    if lost:
+        raise IndexBehind(
+            "the table is not partitioned by it any more, so that the index has to be built first",
+            spec.table,
+            column=", ".join(lost),
+            action=Action.BUILD_AGAIN,
+        )
     if dict(content.types) != dict(spec.partition_types):
         raise IndexBehind(
             "its partition columns changed since it was indexed", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE

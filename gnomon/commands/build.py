@@ -129,6 +129,8 @@ def build(
     )
     with Engines("build", EngineName.LOCAL if no_spark else engine, master, conf) as engines:
         planned = plan(source, index, request, engines.read_table)  # a path is planned before Spark starts
+        if planned.newest is not None and not full and not json:
+            say("the table has fewer partition columns than the index, so all files are indexed again")
         if dry_run:
             check_rows(planned, request)
             _show(planned, json)

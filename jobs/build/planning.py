@@ -14,6 +14,7 @@ from gnomon.jobs.build.specs import (
     check_declared,
     check_places,
     check_request,
+    has_lost_partitions,
     new_spec,
     repartitioned,
 )
@@ -135,7 +136,8 @@ class Plan:
 
 def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable = no_catalog) -> Plan:
     """Read the newest snapshot, then the source, and compare. `read_table` reads a table of the catalog. UsageError or
-    SpecMismatch for a request that does not fit the index.
+    SpecMismatch for a request that does not fit the index. A plan is `full`, too, where a lake table has become less
+    partitioned than the index: a file may then have several values of the column.
 
     The order matters: a source that was read before the snapshot may be older than the one that the snapshot covers,
     and the build would take the index back to it. What others commit after the snapshot is found at the commit."""
@@ -156,7 +158,12 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     check_apart(root, storage)
     _check_source(root)
     if isinstance(root.source, LakeSource) and spec is not None:
-        root = replace(root, source=root.source.within(spec.partitions))
+        source_within = root.source.within(spec.partitions)
+        root = replace(root, source=source_within)
+        known = view.snapshot.table if view is not None else None
+        if known is not None and not adopt and has_lost_partitions(spec, root):
+            source_within.check_follows(known)
+            return plan(source, index, replace(request, full=True), read_table)
     if view is None and not newest:
         check_no_other_files(storage)
     files, lake_table = _files(root, view)

@@ -133,6 +133,14 @@ def new_spec(
     return spec
 
 
+def has_lost_partitions(spec: IndexSpec, root: SourceRoot) -> bool:
+    """Whether the index has partition columns that are columns of the files of its lake table by now. Entries do not
+    have the values of such a column, so that they cannot answer for it. A column that is not there any more counts as
+    renamed."""
+    lost = set(spec.partitions) - root.types.keys()
+    return bool(lost) and root.source.columns is not None and lost <= set(parse_ddl(root.source.columns).names)
+
+
 def repartitioned(spec: IndexSpec, root: SourceRoot) -> IndexSpec:
     """The spec with the partition columns that a lake table has by now: a full build takes them over. The spec itself
     where they are the same."""
@@ -174,7 +182,7 @@ def check_request(
         keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
         include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
         buckets=request.buckets or spec.buckets,
-        flat=spec.flat if request.flat is None else request.flat,
+        flat=spec.flat if request.flat is None or not partitions else request.flat,
         options=_options(spec, request, root),
         table=root.source.name,
         partition_types=dict(root.types),

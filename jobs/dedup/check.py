@@ -67,7 +67,10 @@ def order_of(columns: Mapping[str, str | None], order_by: Sequence[str]) -> list
 
 
 def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:
-    """The partition columns that separate equal keys, without the columns of the key."""
+    """The partition columns that separate equal keys. UsageError for the scope of a partition where there are none:
+    rows of a former partition would count as copies of those of another."""
+    if scope == "partition" and not spec.partitions:
+        raise UsageError("scope partition: the source has no partition columns; expected scope table", spec.source_name)
     return tuple(name for name in spec.partitions if scope == "partition")
 
 

@@ -86,7 +86,8 @@ def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
     fields = _spec_fields(table, name)
     identity = {one.column for one in fields if isinstance(one.transform, IdentityTransform)}
     if lost := [column for column in partitions if column not in identity]:
-        refuse(f"its partitioning changed: {lost[0]} is no identity partition of new files any more", name)
+        what = f"its partitioning changed: {lost[0]} is no identity partition of new files any more"
+        refuse(f"{what}, and the index follows with the first build after such a file", name)
     hidden = [one for one in fields if one.column not in partitions]
     twice = [one for one in fields if one.column in partitions and not isinstance(one.transform, IdentityTransform)]
     if twice:
