@@ -18,7 +18,12 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 def verify(
     index: IndexFolder,
     all: Annotated[
-        bool, typer.Option("--all", help="Compare the keys of all rows, not of a few per index file.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Compare the keys of all rows, not of a few per index file, and look all keys up, not one in each of "
+            "100 partitions.",
+        ),
     ] = False,
     snapshot: Annotated[int | None, typer.Option(help="Verify this snapshot, not the newest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON line.")] = False,
@@ -52,11 +57,17 @@ def as_text(report: Report) -> list[str]:
         f"{report.entries:,} entries, compared {counted(report.rows_compared, 'row')} of "
         f"{counted(report.source_files, 'source file')}"
         + (f", read the page maps of {report.page_maps:,}" if report.page_maps else "")
-        + (f", looked up {counted(report.looked_up, 'key')}" if report.looked_up else "")
+        + (f", looked up {counted(report.looked_up, 'key')}{_of_partitions(report)}" if report.looked_up else "")
         + (f", counted {report.counted:,} rows by the table's own reader" if report.counted is not None else "")
         + (f", read the records of {counted(report.appends, 'append')}" if report.appends else "")
     )
     return lines
+
+
+def _of_partitions(report: Report) -> str:
+    """The partitions whose keys were looked up, where there are several."""
+    looked_up, there = report.partitions_looked_up, report.partitions
+    return f" of {looked_up:,} of {counted(there, 'partition')}" if there > 1 else ""
 
 
 def beyond(table: PlainTable) -> str:

@@ -25,6 +25,7 @@ from gnomon.shadow.fetch.page_maps import (
     without_maps,
     write_page_maps,
 )
+from gnomon.shadow.fetch.partition_columns import PartitionColumns
 from gnomon.shadow.fetch.prefetch import Ahead
 from gnomon.shadow.fetch.result_tables import answer_table
 from gnomon.shadow.fetch.results import Answer, Found, Query, Rows, answers
@@ -39,6 +40,7 @@ __all__ = [
     "Fetcher",
     "Found",
     "MapsFolder",
+    "PartitionColumns",
     "Query",
     "Rows",
     "TimedStep",

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.base.actions import Action
-from gnomon.shadow.fetch import Fetcher, FetchReads
+from gnomon.shadow.errors import BeyondBound
+from gnomon.shadow.fetch import Fetcher, FetchReads, PartitionColumns
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.metadata import SourceFileEntry, View, masks_of
+from gnomon.shadow.metadata import IndexFileEntry, SourceFileEntry, View, masks_of
 from gnomon.shadow.storage import join
 from gnomon.shadow.tables import Versions
 from gnomon.shadow.values import python_values
@@ -32,7 +33,6 @@ class LookUps:
     def __init__(self, index: Index, fetcher: Fetcher, root: str, report: Report) -> None:
         self._index, self._fetcher = index, fetcher
         self._root, self._report = root, report
-        self._stats = MatchStats()
         self._columns = [name for name in index.view.columns if name not in index.spec.partitions]
 
     def run(self, samples: Samples, every: bool) -> None:
@@ -49,15 +49,6 @@ class LookUps:
             except FAILURES as error:
                 what = f"a look-up of its key fails: {fault_of(error, '').what}"
                 self._report.add(Fault(join(self._root, file.path), pointer.data_offset, what, Action.BUILD_FULL))
-
-    def look_all_up(self, proof: FolderProof) -> None:
-        """Look the keys of all live entries of a segment in a folder up."""
-        for entry, keys in proof.live_keys():
-            found = self._index.holds(keys, {}, self._stats)
-            self._report.looked_up += keys.num_rows
-            if missing := keys.num_rows - found.true_count:
-                what = f"look-ups do not find {missing} of its keys"
-                self._report.add(Fault(f"{self._index.location}/{entry.path}", 0, what, Action.BUILD_FULL))
 
     def _look_up(self, kind: str, file: SourceFileEntry, pointer: Pointer) -> None:
         spec = self._index.spec
@@ -91,6 +82,38 @@ class LookUps:
                     what = f"a fetch of the row has another value of {', '.join(wrong)} than a scan of the file"
                     self._report.add(Fault(join(self._root, file.path), pointer.data_offset, what))
                 return
+
+
+def look_all_up(index: Index, proof: FolderProof, report: Report) -> None:
+    """Look the keys of all live entries of a segment in a folder up."""
+    stats = MatchStats()
+    for entry, keys in proof.live_keys():
+        found = index.holds(keys, {}, stats)
+        report.looked_up += keys.num_rows
+        if missing := keys.num_rows - found.true_count:
+            what = f"look-ups do not find {missing} of its keys"
+            report.add(Fault(f"{index.location}/{entry.path}", 0, what, index.spec.remedy))
+
+
+def look_value_up(index: Index, entry: IndexFileEntry, row: pa.RecordBatch, report: Report) -> None:
+    """Look up the key of a row of a key-value folder, which has the columns of the entry: an answer must have the
+    row."""
+    spec, where = index.spec, PartitionColumns(index.spec).values(entry.partition)
+    stored = [column.name for column in (*spec.stored_keys, *spec.include)]
+    values = dict(zip(stored, (python_values(column)[0] for column in row.columns), strict=False)) | where
+    key = {column.name: values[column.name] for column in spec.keys}
+    path = f"{index.location}/{entry.path}"
+    report.looked_up += 1
+    for within in (None, where) if where else (None,):
+        try:
+            rows = index.answer_many([key], None, within, most_rows=MOST_ROWS, most_bytes=SCANNED_BYTES)[0].rows
+        except BeyondBound:
+            return
+        except FAILURES as error:
+            report.add(Fault(path, 0, f"a look-up of its key fails: {fault_of(error, '').what}", spec.remedy))
+            return
+        if not any(all(repr(one[name]) == repr(value) for name, value in values.items()) for one in rows):
+            report.add(Fault(path, 0, "a look-up of its key does not find the row", spec.remedy))
 
 
 def _place(pointer: Pointer) -> Numbers:

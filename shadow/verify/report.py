@@ -46,8 +46,8 @@ class Report:
     whose page maps were read, `rows_compared` the rows read back from the source, by pointer or in a scan, and
     `appends` the records read. `not_covered` are files of the source that are not indexed yet, which is no fault;
     `unchecked` says what the source no longer has the metadata to check. `looked_up` counts the sampled keys that were
-    looked up, `counted` is the number of live rows by the reader of a lake table, and `not_counted` says why there is
-    none."""
+    looked up, in `partitions_looked_up` of `partitions`; `counted` is the number of live rows by the reader of a lake
+    table, and `not_counted` says why there is none."""
 
     index: str
     snapshot: int | None = None
@@ -59,6 +59,8 @@ class Report:
     rows_compared: int = 0
     appends: int = 0
     looked_up: int = 0
+    partitions_looked_up: int = 0
+    partitions: int = 0
     counted: int | None = None
     not_counted: str = ""
     faults: list[Fault] = field(default_factory=list)
@@ -93,6 +95,8 @@ class Report:
             "rows_compared": self.rows_compared,
             "appends": self.appends,
             "looked_up": self.looked_up,
+            "partitions_looked_up": self.partitions_looked_up,
+            "partitions": self.partitions,
             "counted": self.counted,
             "not_counted": self.not_counted,
             "faults": [fault.to_json() for fault in self.faults],

@@ -1,6 +1,6 @@
 """The rows of an index that are looked up when it is verified."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,16 +10,24 @@ from pyroaring import BitMap64
 from gnomon.shadow.metadata import Masks, SourceFileEntry
 from gnomon.sources import Pointer
 
-MOST_LOOK_UPS = 1000  # partitions, each with up to three kinds of rows
+MOST_PARTITIONS = {False: 100, True: 1000}  # whose rows are looked up, without and with --all: up to 1 s for each
 MOST_TRIED = 10_000  # deleted rows of a file in a batch, to find one of each kind
 LIVE, BY_POSITION, BY_VALUE = "live", "deleted by position", "deleted by values"
+
+
+def some_of(partitions: Collection[str], every: bool) -> frozenset[str]:
+    """The partitions whose rows are looked up: all, or as many as MOST_PARTITIONS says, evenly spread."""
+    most, there = MOST_PARTITIONS[every], sorted(partitions)
+    return frozenset(there[i * len(there) // most] for i in range(most)) if len(there) > most else frozenset(there)
 
 
 @dataclass
 class Samples:
     """One row of each partition that is live, one that is deleted by its position and one that is deleted by values, of
-    those that occur. `by_position` has the rows that the table deletes by position, of each file."""
+    those that occur. `partitions` are the wanted ones. `by_position` has the rows that the table deletes by position,
+    of each file."""
 
+    partitions: Collection[str]
     masks: Masks
     by_position: Mapping[str, BitMap64]
     rows: dict[tuple[str, str], tuple[SourceFileEntry, Pointer]] = field(default_factory=dict)
@@ -32,9 +40,9 @@ class Samples:
         found: dict[tuple[str, str], int] = {}
         there, firsts = np.unique(numbers, return_index=True)
         for number, first in zip(there.tolist(), firsts.tolist(), strict=True):
-            if number < 0 or len(self.rows) + len(found) >= MOST_LOOK_UPS:
-                continue
             file = files[number]
+            if number < 0 or file.partition not in self.partitions:
+                continue
             mask = self.masks.get(file.path)
             if mask is None:
                 found.setdefault((file.partition, LIVE), first)

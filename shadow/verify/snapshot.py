@@ -44,11 +44,11 @@ from gnomon.shadow.verify.append_checks import check_appends
 from gnomon.shadow.verify.external_table import plain_table
 from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.key_value_entries import prove_values
-from gnomon.shadow.verify.look_ups import LookUps, count_by_table
+from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up
 from gnomon.shadow.verify.manifests import check_columns, check_manifests, check_snapshot
 from gnomon.shadow.verify.pointers import ReadBack
 from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
-from gnomon.shadow.verify.samples import Samples
+from gnomon.shadow.verify.samples import Samples, some_of
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4
@@ -124,7 +124,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     check_snapshot(storage, view, report)
     check_manifests(storage, view, report)
     if view.spec.holds_values:
-        prove_values(storage, view, report)
+        prove_values(storage, view, sample is None, report)
         report.plain_table = plain_table(storage, view)
         return report
     root = _source_of(storage, view, report)
@@ -136,7 +136,9 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
         compared = fetcher if sample is None and file.path not in stale else None
         _check_page_maps(storage, view.spec, file, compared, report)
     versions = root.source.versions if root is not None else None
-    samples = Samples(masks_of(view.segments), {} if versions is None else _deleted_by_position(versions))
+    partitions = {file.partition for file in view.covered.values()}
+    by_position = {} if versions is None else _deleted_by_position(versions)
+    samples = Samples(some_of(partitions, sample is None), masks_of(view.segments), by_position)
     proofs: list[FolderProof] = []
     for segment in view.segments:
         for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
@@ -145,10 +147,11 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
             proof.run(ENTRIES_PER_FILE if sample is None else sample)
             read_back.run(proof, sample is None, stale)
     if report.is_sound and root is not None:  # else an answer shows nothing new
-        look_ups = LookUps(Index(storage, view, True), fetcher, root.storage.root, report)
-        look_ups.run(samples, sample is None)
+        index = Index(storage, view, True)
+        report.partitions, report.partitions_looked_up = len(partitions), len(samples.partitions)
+        LookUps(index, fetcher, root.storage.root, report).run(samples, sample is None)
         for proof in proofs if sample is None else ():
-            look_ups.look_all_up(proof)
+            look_all_up(index, proof, report)
         if versions is not None and not report.unchecked:
             count_by_table(versions, view, sample is None, report)
     check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)

@@ -546,6 +546,7 @@ def test_the_commands_answer_for_partitions(
         f'{{"n": 1, "v": "v1", "day": "{day}"}}' for day in DAYS[:2]
     ]
     assert main(["verify", location, "--all"]) == 0
+    assert "looked up 35 keys of 2 of 2 partitions" in capsys.readouterr().out
     assert main(["inspect", location]) == 0
     assert "values by partition" in capsys.readouterr().out
     assert main(["vacuum", location, "--keep", "1"]) == 0

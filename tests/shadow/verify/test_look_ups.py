@@ -1,5 +1,6 @@
 """shadow/verify/look_ups.py: keys are looked up as a user does, and rows are counted by the table's own library."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnomon.__main__ import main
+from gnomon.base.actions import Action
 from gnomon.btree.errors import KeyTypeError
 from gnomon.jobs.build import build
 from gnomon.shadow.fetch.partition_columns import PartitionColumns
@@ -17,12 +20,13 @@ from gnomon.shadow.lookup.batch import Matcher
 from gnomon.shadow.metadata import View
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.tables import delta
+from gnomon.shadow.verify import samples, verify
 from gnomon.shadow.verify import snapshot as snapshot_module
-from gnomon.shadow.verify import verify
 from gnomon.shadow.verify.samples import BY_POSITION, BY_VALUE
 from gnomon.sources.parquet.reader import ParquetFile
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake
+from tests.shadow.values_folder import write_folder
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -55,6 +59,51 @@ def test_rows_are_counted_by_the_library_of_the_table(lake: Lake, tmp_path: Path
     build(None, lake.name, tmp_path / "index", ["id"])
     report = verify(storage_at(str(tmp_path / "index")), sample)
     assert (report.is_sound, report.counted, report.not_counted) == (True, len(lake.rows()), "")
+
+
+def test_without_all_the_partitions_that_are_looked_up_are_evenly_spread(
+    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(samples, "MOST_PARTITIONS", {False: 2, True: 3})
+    assert samples.some_of("fbeacd", False) == {"a", "d"}
+    assert samples.some_of("fbeacd", True) == {"a", "c", "e"}
+    assert main(["verify", folder]) == 0
+    assert "looked up 2 keys of 2 of 3 partitions" in capsys.readouterr().out
+    assert main(["verify", folder, "--all"]) == 0
+    assert "looked up 63 keys of 3 of 3 partitions" in capsys.readouterr().out
+
+
+VALUES = pa.table(
+    {
+        "id": pa.array([1, 1, None, 4], pa.int64()),
+        "n": pa.array([-0.0, 0.0, math.nan, 1.5]),
+        "d": pa.array([None, "1.50", "-0.10", "0.00"], pa.string()).cast(pa.decimal128(5, 2)),
+        "at": pa.array([0, -62135596800000001, 1 << 62, None], pa.timestamp("us", "UTC")),
+        "b": pa.array([b"", None, b"\xff", b"a"]),
+    }
+)
+
+
+@pytest.mark.parametrize("keys", [["id"], ["d", "at"], ["n"]], ids="-".join)
+@pytest.mark.parametrize("sample", [4, None])
+def test_rows_of_a_key_value_folder_are_looked_up_and_with_all_every_key(
+    tmp_path: Path, keys: list[str], sample: int | None
+) -> None:
+    write_folder(tmp_path, VALUES, keys)
+    report = verify(storage_at(str(tmp_path)), sample)
+    assert (report.faults, report.looked_up, report.partitions) == ([], 1 if sample else 5, 1)
+
+
+def test_a_key_value_folder_that_answers_other_rows_is_not_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path, VALUES, ["id"])
+    real = Index.answer_many
+    monkeypatch.setattr(Index, "answer_many", lambda self, keys, *of, **limits: real(self, [4], *of, **limits))
+    [fault] = verify(storage_at(str(tmp_path))).faults
+    assert (fault.what, fault.action) == ("a look-up of its key does not find the row", Action.WRITE_VALUES)
+    monkeypatch.setattr(Matcher, "holds", lambda self, keys, within: [False] * len(keys[0]))
+    assert "look-ups do not find" in str(verify(storage_at(str(tmp_path)), None).faults[-1])
 
 
 ODD_ROWS = {
