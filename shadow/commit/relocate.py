@@ -135,7 +135,8 @@ def adopt(storage: Storage, root: SourceRoot, base: View | None = None) -> tuple
         _check_appends(storage)
         view = open_view(storage)
         if base is not None and view.snapshot.commit_id != base.snapshot.commit_id:
-            break
+            what = f"another program committed snapshot {view.snapshot.number} after {root.name} was read"
+            raise ConcurrentCommit(f"{what}; nothing was adopted", storage.root, action=Action.RUN_AGAIN)
         found = adoption(storage, root, view, root.list())
         if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
             return view.snapshot, 0

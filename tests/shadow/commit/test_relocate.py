@@ -10,7 +10,7 @@ import pytest
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append, commit_append, open_log
 from gnomon.shadow.commit.relocate import adopt
-from gnomon.shadow.errors import StalePointer, UsageError
+from gnomon.shadow.errors import ConcurrentCommit, StalePointer, UsageError
 from gnomon.shadow.metadata.append_records import append_path
 from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
 from gnomon.shadow.metadata.source_files import source_root
@@ -48,6 +48,15 @@ def storage(lake: Path) -> Storage:
 def found(lake: Path) -> list[int]:
     index = open_index(str(lake / "index"))
     return [key for key in range(50) if index.fetch(key)]
+
+
+def test_an_adoption_names_the_commit_that_came_after_the_source_was_read(lake: Path) -> None:
+    base = open_index(str(lake / "index")).view
+    write_source(lake / "lake", {"dt=3/a.parquet": table(40, 45)})
+    index_source(lake / "lake", lake / "index", ["k"])
+    with pytest.raises(ConcurrentCommit, match=r"another program committed snapshot 3 after .*copy was read; nothing"):
+        adopt(storage(lake), source_root(str(copied(lake))), base)
+    assert snapshot_numbers(storage(lake)) == [1, 2, 3]
 
 
 EVERY_KEY = [*range(15), *range(30, 40)]
