@@ -17,11 +17,12 @@ from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
-from gnomon.shadow.errors import UnsafeStore
+from gnomon.shadow.errors import UnsafeStore, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, delta_append, iceberg_append
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
+from tests.jobs.dedup.lake_tables import row as lake_row
 from tests.jobs.dedup.lake_tables import rows as lake_rows
 from tests.jobs.dedup.test_append_lake import LIVE, check, die_after
 from tests.stores.s3 import moto_server
@@ -52,6 +53,35 @@ def test_a_delta_table_on_s3(s3_root: str) -> None:
     assert not open_index(index).coverage().is_empty
     follow(f"delta:{table}", index, range(10, 50))
     assert open_index(index).coverage().is_empty
+
+
+def moved(s3_root: str, folder: str) -> str:
+    """The URL of a Delta table in a folder that deltalake itself may not write to."""
+    lake = DeltaLake(s3_root, ["part"])
+    source, target = storage_at(lake.root), storage_at(f"{s3_root}/{folder}/t")
+    for info in list(source.list(hidden=True)):
+        target.put_new(info.path, [source.read(info.path)])
+    return target.root
+
+
+@pytest.mark.parametrize("folder", ["a b", "é+&=", "50%", "a%zz", "a#b", "a?b"])
+def test_a_delta_table_on_s3_in_a_folder_of_any_name(s3_root: str, folder: str) -> None:
+    table, index = moved(s3_root, folder), f"{s3_root}/index"
+    build(None, f"delta:{table}", index, ["id"])
+    assert append_new(None, index, lake_rows(30, 60), "nightly").appended == 20
+    assert append_new(None, index, lake_rows(30, 60), "nightly").known_batch
+    build(None, f"delta:{table}", index, ["id"])
+    opened = open_index(index, newest=True)
+    assert [row for found in opened.fetch_many(LIVE) for row in found] == [lake_row(number) for number in LIVE]
+    assert verify(storage_at(index), sample=None).faults == []
+
+
+def test_a_delta_table_on_s3_in_a_folder_with_a_percent_sequence_is_refused(s3_root: str) -> None:
+    """deltalake would read the log of another folder."""
+    table = moved(s3_root, "a%20b")
+    with pytest.raises(UsageError, match=r"a%20b/t: deltalake takes a percent sequence in a name .* move the table"):
+        build(None, f"delta:{table}", f"{s3_root}/index", ["id"])
+    assert list(storage_at(f"{s3_root}/index").list(hidden=True)) == []
 
 
 def test_an_iceberg_table_on_s3(s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
