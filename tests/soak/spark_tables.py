@@ -25,8 +25,8 @@ class SparkTable:
         self._spark, self._sql_name = spark, sql_name
         self._added = 0
 
-    def rows(self) -> list[Row]:
-        return self._spark.run(f"SELECT * FROM {self._sql_name}")
+    def rows(self, where: str = "true") -> list[Row]:
+        return self._spark.run(f"SELECT * FROM {self._sql_name} WHERE {where}")
 
     def columns(self) -> list[str]:
         described = [one["col_name"] for one in self._spark.run(f"DESCRIBE {self._sql_name}")]
@@ -102,15 +102,15 @@ class SparkTable:
 
 
 class DeltaOfSpark(SparkTable):
-    """A partitioned Delta table with deletion vectors and mapped columns."""
+    """A partitioned Delta table with deletion vectors, and columns mapped by `mapping`."""
 
-    def __init__(self, spark: SparkBeside, folder: Path) -> None:
+    def __init__(self, spark: SparkBeside, folder: Path, mapping: str = "name") -> None:
         place = folder.absolute() / "delta"
         super().__init__(spark, f"delta.`{place}`")
         self.name = f"delta:{place}"
         self.sql(
             "CREATE TABLE {t} (id BIGINT, name STRING, day STRING) USING delta PARTITIONED BY (day) "
-            "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name')"
+            f"TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = '{mapping}')"
         )
 
     def changes(self) -> dict[str, Callable[[random.Random], None]]:
