@@ -14,6 +14,7 @@ class Action(Enum):
     WRITE_VALUES = "restore it or write the folder again with write_btree"
     RESTORE = "restore the file"
     RESTORE_OR_REPAIR = "restore the file, or remove it from the table's metadata by the table's own engine"
+    RUN_AGAIN_OR_REPAIR = "run it again; if it stays so, repair the table by its own engine"
     RESTORE_RECORD = "restore the file from a backup: only it says which rows were appended"
     RESTORE_APPEND = "restore either file, or remove the append's record from the index and run gnomon dedup again"
 

@@ -4,12 +4,15 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self, TypeVar
 
 import pyarrow as pa
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import (
+    DamagedIndexFile,
+    DamagedSource,
     IndexFileGone,
     SnapshotNotFound,
     SourceError,
@@ -32,7 +35,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.newest_version import ReadThroughLimits
-from gnomon.shadow.storage import FileInfo, Storage, is_local, join
+from gnomon.shadow.storage import FileInfo, Readable, Storage, is_local, join, looked_twice
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
@@ -223,18 +226,25 @@ class CurrentSnapshot:
 
     def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
         """Read an answer from the current state. Where a vacuum has removed a file of the index (IndexFileGone, or an
-        answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file.
+        answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file. Damage on a
+        remote store is believed once a second look finds it.
 
         IndexFileGone where no snapshot is newer, SnapshotNotFound where the pinned one was vacuumed."""
         while True:
             state = self.state
             try:
-                answer = read(state)
+                answer = self._look(read, state)
                 if not lacks_a_file(answer) or not self._moved_from(state.view):
                     return answer
             except IndexFileGone:
                 if not self._moved_from(state.view):
                     raise
+
+    def _look(self, read: Callable[[State], Result], state: State) -> Result:
+        storage: Readable = self._storage
+        if state.source is not None and state.source.storage.is_remote:
+            storage = state.source.storage
+        return looked_twice(storage, partial(read, state), (DamagedIndexFile, DamagedSource))
 
     def _moved_from(self, view: View) -> bool:
         """Refresh, and return whether there is a newer snapshot than `view`. SnapshotNotFound where the pinned one is

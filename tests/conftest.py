@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gnomon.shadow.storage.retries import MINUTES
 from tests import profiles
 
 pytest_plugins = ["tests.spark_fixtures", "tests.stores.fixtures"]
@@ -33,8 +34,9 @@ gc.disable()  # until the tests are collected: objects of modules and tests live
 
 
 def pytest_configure() -> None:
-    """Put the temporary folders into memory where there is enough of it: waiting for a disk is a tenth of the time of
-    tests that commit."""
+    """Give up early where stores fail. Put the temporary folders into memory where there is enough of it: waiting for a
+    disk is a tenth of the time of tests that commit."""
+    os.environ.setdefault(MINUTES, "0")  # a job that meets a store which is down fails soon
     if TEMPORARY_ROOT not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY:
         os.environ[TEMPORARY_ROOT] = str(MEMORY)
 

@@ -23,7 +23,7 @@ from gnomon.jobs.load import load as load_locally
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, named_file
-from gnomon.shadow.storage import Place
+from gnomon.shadow.storage import Place, patiently
 from gnomon.sources import POINTER_COLUMNS, check_options, detect
 from gnomon.sources.pointers import FILENAME
 
@@ -36,6 +36,7 @@ def load_counters(spark: SparkSession) -> LoadCounters:
     return LoadCounters(*sums, **vars(lookup_counters(spark)))
 
 
+@patiently()
 def load(
     spark: SparkSession | None,
     index: Place,
@@ -80,6 +81,7 @@ def load_keyed(
     return fetched(files, found, names, types, request.unreadable == "report", counters)
 
 
+@patiently()
 def load_by_index(
     spark: SparkSession,
     index: Place | None,

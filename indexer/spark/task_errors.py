@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from gnomon.base.errors import GnomonError
 from gnomon.indexer.spark.executor_package import unfit
 from gnomon.shadow.errors import BTreeError
+from gnomon.shadow.storage import patiently
 
 Task = TypeVar("Task", bound=Callable[..., Any])
 
@@ -55,9 +56,10 @@ def hands_errors_over(task: Task) -> Task:
 
 @contextmanager
 def handing_over() -> Iterator[None]:
-    """Add a note for the driver to an error of Gnomon that leaves the block."""
+    """Add a note for the driver to an error of Gnomon that leaves the block, which is part of a job."""
     try:
-        yield
+        with patiently():
+            yield
     except GnomonError as error:
         if not any(_MARKED.search(note) for note in getattr(error, "__notes__", ())):
             error.add_note(_marked(json.dumps(error.to_json())))

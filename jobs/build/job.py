@@ -28,7 +28,7 @@ from gnomon.shadow.metadata import (
     schema_option,
 )
 from gnomon.shadow.old_names import under_old_name
-from gnomon.shadow.storage import Place, Storage, as_location, probe
+from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe
 from gnomon.shadow.tables import check_constants
 from gnomon.shadow.verify import verify_sample
 
@@ -134,6 +134,7 @@ def build(
     return build_index(engine, as_location(source), as_location(index), request, progress)
 
 
+@patiently()
 def build_index(
     engine: Engine, source: str, index: str, request: BuildRequest, progress: Progress | None = None
 ) -> BuildResult:

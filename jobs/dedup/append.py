@@ -41,7 +41,7 @@ from gnomon.shadow.commit import (
 )
 from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from gnomon.shadow.metadata import IndexSpec
-from gnomon.shadow.storage import Place, Storage, as_location, probe, storage_at
+from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe, storage_at
 from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit, is_lake
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
@@ -79,6 +79,7 @@ class DedupResult:
         return asdict(self)
 
 
+@patiently()
 def append_rows(
     rows: BatchRows,
     index: Place,

@@ -15,7 +15,7 @@ from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.shadow.errors import ShadowError, UsageError
 from gnomon.shadow.maintenance import MEMORY_BYTES
 from gnomon.shadow.metadata import IndexSpec, View, check_apart, open_view, source_of
-from gnomon.shadow.storage import Place, Storage, storage_at
+from gnomon.shadow.storage import Place, Storage, patiently, storage_at
 from gnomon.shadow.tables import partition_folders, partition_values
 from gnomon.sources import POINTER_COLUMNS
 
@@ -39,6 +39,7 @@ class Exported:
     statement: str
 
 
+@patiently()
 def export_dione(
     index: Place, folder: Place, table: str = "NAME", data_table: str = "", memory: int = MEMORY_BYTES
 ) -> Exported:

@@ -10,7 +10,7 @@ from gnomon.jobs.dione.entry_import import LeftOut
 from gnomon.jobs.files import no_catalog
 from gnomon.jobs.stages import Progress
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.storage import Place, as_location
+from gnomon.shadow.storage import Place, as_location, patiently
 from gnomon.shadow.tables import is_lake
 
 
@@ -26,6 +26,7 @@ class ImportResult:
         return {**asdict(self.build), "left_out": [one._asdict() for one in self.left_out]}
 
 
+@patiently()
 def import_dione(
     engine: Engine | None,
     dione: Place,

@@ -18,7 +18,7 @@ from gnomon.jobs.load.key_columns import as_returned, key_names, narrowing, samp
 from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.storage import Place
+from gnomon.shadow.storage import Place, patiently
 from gnomon.sources.types import int64s
 
 PORTION_ROWS, PORTION_BYTES = 4_000_000, 256 << 20  # of keys that are looked up together
@@ -43,6 +43,7 @@ def load_counters() -> LoadCounters:
     return LoadCounters(*[Count() for _ in fields(LoadCounters)])
 
 
+@patiently()
 def load(
     spark: None,
     index: Place,

@@ -18,7 +18,7 @@ PREFIX = "GNOMON_"
 DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # defaults of a container image: any other source overrides them
 CONFIG = PREFIX + "CONFIG"
 # Variables that other parts of the project read, and prefixes of variables for tests.
-OTHERS = (CONFIG, PREFIX + "LOG", PREFIX + "WEBHDFS", PREFIX + "WEBHDFS_TOKEN", PREFIX + "KERNEL")
+OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL")))
 OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
 INDEX_KEYS = ("path", "columns", "hidden_columns")
 # Kubernetes puts these into every container, for a service called gnomon or gnomon-*.

@@ -4,6 +4,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from gnomon.shadow.metadata import (
     put_again,
     read_back,
 )
-from gnomon.shadow.storage import Storage
+from gnomon.shadow.storage import Storage, looked_twice
 
 INDEX_FILE_SUFFIX = ".btree.avro"
 ELSEWHERE = "?"  # no partition has this name
@@ -90,8 +91,12 @@ def _read_back(storage: Storage, entry: IndexFileEntry) -> None:
 
 
 def read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> bytes:
-    """The bytes of an index file. IndexFileGone or DamagedIndexFile where it is missing or not the one that its segment
-    names."""
+    """The bytes of an index file. IndexFileGone or DamagedIndexFile where, twice, it is missing or not the one that its
+    segment names."""
+    return looked_twice(storage, partial(_read_index_file, storage, spec, entry), (IndexFileGone, DamagedIndexFile))
+
+
+def _read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> bytes:
     where = f"{storage.root}/{entry.path}"
     try:
         data = storage.read(entry.path)
@@ -113,8 +118,8 @@ class _IndexFile(StoredFile):
         super().__init__(storage, entry.path, entry.size, spec.remedy)
         self._crc32 = entry.crc32
 
-    def read_range(self, offset: int, length: int) -> bytes:
-        data = super().read_range(offset, length)
+    def _read_range(self, offset: int, length: int) -> bytes:
+        data = super()._read_range(offset, length)
         if not self._is_sound(data):
             expected, found = f"CRC {self._crc32:08x}", f"{zlib.crc32(data):08x}"
             raise DamagedIndexFile("", self.name, 0, expected=expected, found=found, action=self.action)

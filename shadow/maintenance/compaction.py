@@ -20,7 +20,7 @@ from gnomon.shadow.errors import UsageError
 from gnomon.shadow.maintenance.rewrite_segments import Rewritten, dead_folders, folders_of, rewrite
 from gnomon.shadow.metadata import IndexSpec, Segment, Snapshot, View, buckets_for, check_buckets, open_view
 from gnomon.shadow.old_names import warn_old_name
-from gnomon.shadow.storage import Storage, probe
+from gnomon.shadow.storage import Storage, patiently, probe
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class CompactResult:
         return asdict(self)
 
 
+@patiently()
 def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     """Merge the segments of each untidy partition, or of the one named (`dt=2026-01-01`), as the next snapshot.
     Answers stay the same. Where one partition is named, the rows of a key in another partition that shares a segment
@@ -62,6 +63,7 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
     return _replace(storage, view, replaced, view.spec, "compact", begin)
 
 
+@patiently()
 def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
     """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions' folders,
     as the next snapshot. None keeps the layout or the buckets; a change of the layout without `buckets` takes the

@@ -25,7 +25,7 @@ from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import BuildFailed, UsageError
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn, entry_columns, scan_entries
 from gnomon.shadow.metadata import IndexSpec, SegmentFile, View
-from gnomon.shadow.storage import Storage, join, source_storage
+from gnomon.shadow.storage import Storage, join, patiently, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource
 from gnomon.sources.pointers import FILENAME, OFFSET
 from gnomon.sources.types import FIELD_ID, parse_ddl, record_of
@@ -71,6 +71,7 @@ class _Leaf:
     stats: Mapping[str, Any]
 
 
+@patiently()
 def export_iceberg_index(
     storage: Storage,
     view: View,

@@ -38,7 +38,7 @@ from gnomon.shadow.metadata import (
     snapshot_numbers,
     snapshot_path,
 )
-from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, time_of_store
+from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, patiently, time_of_store
 
 DAY = 24 * 3600.0
 ATTEMPTS = 5
@@ -105,6 +105,7 @@ class VacuumResult:
         }
 
 
+@patiently()
 def vacuum(
     storage: Storage,
     grace_seconds: float = DAY,

@@ -2,11 +2,12 @@
 
 import json
 import zlib
+from functools import partial
 from typing import Any
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import DamagedMetadata
-from gnomon.shadow.storage import Storage
+from gnomon.shadow.storage import Storage, looked_twice
 
 CHECKSUM = "crc32"  # of the content's canonical JSON: sorted keys, no spaces, UTF-8
 
@@ -25,7 +26,11 @@ def encode(content: dict[str, Any]) -> bytes:
 
 def read(storage: Storage, path: str, action: Action = Action.BUILD_FULL) -> dict[str, Any]:
     """The content of a metadata file. FileNotFoundError where there is none; DamagedMetadata, with the action, where it
-    is damaged."""
+    is damaged, twice."""
+    return looked_twice(storage, partial(_read, storage, path, action), (DamagedMetadata,))
+
+
+def _read(storage: Storage, path: str, action: Action) -> dict[str, Any]:
     where = f"{storage.root}/{path}"
     try:
         data = storage.read(path)

@@ -19,6 +19,7 @@ from fastavro.schema import SchemaParseException
 from gnomon.base.actions import Action
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.metadata.immutable_files import read_named
 from gnomon.shadow.metadata.masks import Masks
 from gnomon.shadow.storage import FileInfo, Storage
 
@@ -223,20 +224,7 @@ def read_segment(storage: Storage, ref: SegmentRef) -> Segment:
     """The segment of a manifest. DamagedMetadata when the manifest is missing or has another size or CRC."""
     path = manifest_path(ref.id)
     where = f"{storage.root}/{path}"
-    try:
-        data = storage.read(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise DamagedMetadata("missing, though the snapshot names it", where, action=Action.BUILD_FULL) from None
-    if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
-        at = min(len(data), ref.size) if len(data) != ref.size else 0
-        raise DamagedMetadata(
-            "",
-            where,
-            at,
-            action=Action.BUILD_FULL,
-            expected=f"{ref.size} bytes with CRC {ref.crc32:08x}",
-            found=f"{len(data)} with {zlib.crc32(data):08x}",
-        )
+    data = read_named(storage, path, ref.size, ref.crc32)
     index_files: list[IndexFileEntry] = []
     source_files: list[SourceFileEntry] = []
     try:

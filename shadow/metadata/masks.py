@@ -19,10 +19,10 @@ from pyroaring import BitMap64
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
+from gnomon.shadow.metadata.immutable_files import read_named
 from gnomon.shadow.storage import Storage
 
 MASKS_FOLDER = "_shadow/masks"
-MISSING = "missing, though the snapshot names it"
 _SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
@@ -135,19 +135,7 @@ def read_masks(storage: Storage, ref: MasksRef | None) -> Masks:
         return NO_MASKS
     path = masks_path(ref.id)
     where = f"{storage.root}/{path}"
-    try:
-        data = storage.read(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise DamagedMetadata(MISSING, where, action=Action.BUILD_FULL) from None
-    if len(data) != ref.size or zlib.crc32(data) != ref.crc32:
-        raise DamagedMetadata(
-            "",
-            where,
-            min(len(data), ref.size) if len(data) != ref.size else 0,
-            action=Action.BUILD_FULL,
-            expected=f"{ref.size} bytes with CRC {ref.crc32:08x}",
-            found=f"{len(data)} with {zlib.crc32(data):08x}",
-        )
+    data = read_named(storage, path, ref.size, ref.crc32)
     try:
         records: Iterator[dict[str, Any]] = iter(list(fastavro.reader(io.BytesIO(data))))
         return {record["path"]: Mask(record["rows"], record["bitmap"]) for record in records}

@@ -47,6 +47,7 @@ from gnomon.shadow.storage.locations import (
     storage_at,
 )
 from gnomon.shadow.storage.no_waiting import WouldWait, check_may_wait, may_wait, without_waiting
+from gnomon.shadow.storage.retries import looked_twice, patiently
 from gnomon.shadow.storage.source import SourceStorage, source_storage
 from gnomon.shadow.storage.thread_pool import threads
 from gnomon.shadow.storage.trace import Step, Trace, TracedReader, step_of
@@ -90,8 +91,10 @@ __all__ = [
     "is_in_doubt",
     "is_local",
     "join",
+    "looked_twice",
     "may_wait",
     "missing",
+    "patiently",
     "probe",
     "source_storage",
     "split",

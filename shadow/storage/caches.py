@@ -180,8 +180,9 @@ class EarlyCache(ByteCache[V]):
         self._begun: dict[Hashable, Begun[V]] = {}
 
     def begin(self, key: Hashable, make: Callable[[], V]) -> Begun[V] | None:
-        """Begin to make a value. Until `end`, callers of `use` wait for it, or get its error. Returns None where the
-        value is cached or already begun. The cache keeps the value unless it is larger than the cache."""
+        """Begin to make a value. Until `end`, callers of `use` wait for it. Its error goes to one of them, who may look
+        again. Returns None where the value is cached or already begun. The cache keeps the value unless it is larger
+        than the cache."""
 
         def made() -> V:
             value = make()
@@ -205,12 +206,15 @@ class EarlyCache(ByteCache[V]):
 
     def _awaited(self, key: Hashable, make: Callable[[], V]) -> V:
         begun = self._begun.get(key)
-        if begun is None:
+        if begun is None or begun.has_failed:
             return make()
         try:
             return begun()
         except OutOfTime:
             if not begun.is_over:
                 raise
+        except Exception:
+            begun.has_failed = True
+            raise
         check("what was begun before")
         return make()  # the deadline that passed may be that of the caller that began it

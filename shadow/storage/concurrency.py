@@ -24,6 +24,7 @@ class Begun(Generic[Result]):
 
     def __init__(self, call: Callable[[], Result]) -> None:
         check_may_wait("another thread")
+        self.has_failed = False  # and a caller knows it
         self._call = call
         self._future = threads(POOL, THREADS).submit(carried(call))
 

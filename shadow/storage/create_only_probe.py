@@ -6,6 +6,7 @@ import secrets
 import time
 from weakref import WeakSet
 
+from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, StorageError, UnsafeStore
 from gnomon.shadow.storage.contract import Storage
 
@@ -49,6 +50,9 @@ def time_of_store(storage: Storage) -> float:
         with storage.open(path) as file:
             file.read_range(0, 1)  # an answer with a body
             found = file.mtime_ns / 1e9
+    except FileNotFoundError:
+        what = "the store does not have this file, which was put a moment ago; nothing was changed"
+        raise StorageError(what, f"{storage.root}/{path}", action=Action.RUN_AGAIN) from None
     finally:
         storage.delete(path)
     if abs(found - time.time()) > LARGEST_DIFFERENCE:

@@ -16,15 +16,19 @@ from obstore.exceptions import (
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage.redaction import without_secrets
-from gnomon.shadow.storage.retries import Passing
+from gnomon.shadow.storage.retries import Expired, Passing
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 STATUS = re.compile(r"status code: (\d{3})")
 CODE = re.compile(r"<Code>(.*?)</Code>")
+EXPIRED = re.compile("<Code>(ExpiredToken|ExpiredTokenException|TokenRefreshRequired)</Code>")
+CONTRADICTING = (408, 409, 412, 416, 429)  # busy, or refusals of what was not asked
+PASSES = re.compile("<Code>RequestTimeout</Code>")  # S3 says 400
 CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 NO_REQUEST = "HTTP error: builder error"  # a setting of which the client cannot make a request
 BAD_NAME = "Error parsing Path|empty path segment"
 METADATA_SERVICE = "169.254.169.254"  # the client asks it for credentials where the environment has none
+TOOK = re.compile(r" in \d+(\.\d+)?(ns|µs|us|ms|s)\b")
 MOST_WORDS = 300  # characters
 CREDENTIALS = {
     "s3": Action.SET_S3_KEYS,
@@ -52,7 +56,7 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
             raise no_bucket(where) from None
         raise FileNotFoundError(f"{where}: no such file") from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise _no_access(where, error) from None
+        raise _expired(where, error) or _no_access(where, error) from None
     except (
         InvalidPathError,
         NotSupportedError,
@@ -76,8 +80,8 @@ def status(error: BaseException) -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """The text of an obstore error on one line, without its XML and its tree of causes."""
-    text = str(error).partition("\n\nDebug source")[0]
+    """The text of an obstore error on one line, without its XML, its tree of causes and how long the try took."""
+    text = TOOK.sub("", str(error).partition("\n\nDebug source")[0])
     code = CODE.search(text)
     words = without_secrets(" ".join(text.partition("<?xml")[0].split()).rstrip(" :"))[:MOST_WORDS]
     return f"{words} {code[1]}" if code else words
@@ -91,6 +95,8 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
         return StorageError(f"an object there has a name that cannot be a path; rename it: {reason(error)}", where)
     if RangeRefused in meaning and (found == 416 or "Wanted range starting at" in text):
         return RangeRefused()
+    if expired := _expired(where, error):
+        return expired
     if found in (401, 403):
         return _no_access(where, error)
     if certificate := CERTIFICATE.search(text):
@@ -100,9 +106,13 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
         return StorageError(f"a setting of the store's client is wrong: {reason(error)}", where, action=_action(where))
     if METADATA_SERVICE in text:
         return StorageError("no credentials for the store", where, action=_action(where))
-    if found is None or found >= 500 or found in (408, 409, 429):
+    if found is None or found >= 500 or found in CONTRADICTING or PASSES.search(text):
         return Passing(f"the store does not answer: {reason(error)}", where)
     return StorageError(f"the store refuses: {reason(error)}", where)
+
+
+def _expired(where: str, error: BaseException) -> Expired | None:
+    return Expired(f"the store refuses access: {reason(error)}", where) if EXPIRED.search(str(error)) else None
 
 
 def no_bucket(where: str) -> StorageError:

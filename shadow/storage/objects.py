@@ -24,7 +24,7 @@ from gnomon.shadow.storage.object_clients import Clients, connect
 from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
 from gnomon.shadow.storage.ranges import Range
 from gnomon.shadow.storage.remote_file import RemoteFile
-from gnomon.shadow.storage.retries import Passing, Patience, retried
+from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, retried
 
 OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: the limit of one S3 request. A multipart put has no condition that obstore can set
@@ -95,20 +95,33 @@ class ObjectStorage:
             raise
 
     def read(self, path: str) -> bytes:
-        return self._call(path, lambda: bytes(obstore.get(self._clients.reads, self._key(path)).bytes()))
+        def read() -> bytes:
+            answer = obstore.get(self._clients.reads, self._key(path))
+            return self._whole(path, bytes(answer.bytes()), answer.meta["size"])
+
+        return self._call(path, read)
+
+    def _whole(self, path: str, data: bytes, expected: int) -> bytes:
+        """The bytes of an answer. Passing where some are missing."""
+        if len(data) < expected:
+            raise Passing(f"the store sent {len(data)} bytes of {expected}", f"{self.root}/{path}")
+        return data
 
     def get(self, path: str, known: ObjectFile, span: Range) -> tuple[bytes, FileInfo]:
-        """Bytes of an object, and the object's info. FileChanged where it is not `known`."""
+        """Bytes of an object, and the object's info. FileChanged where it is not `known`. That a known object is gone,
+        changed or shorter is believed once another answer agrees."""
         options: Any = {"range": (span[0], sum(span))}
         if known.etag:
             options["if_match"] = known.etag
 
         def get() -> tuple[bytes, FileInfo]:
             answer = obstore.get(self._clients.reads, self._key(path), options=options)
-            return bytes(answer.bytes()), self._info(answer.meta, path)
+            data = self._whole(path, bytes(answer.bytes()), min(span[1], answer.meta["size"] - span[0]))
+            return data, self._info(answer.meta, path)
 
+        doubtful = (PreconditionError, RangeRefused)
         try:
-            return self._call(path, get, (PreconditionError, RangeRefused))
+            return looked_twice(self, partial(self._call, path, get, doubtful), (FileNotFoundError, *doubtful))
         except PreconditionError:  # Azurite gives this answer for a deleted object, too
             raise FileChanged(known.name, "its etag differs", self._head(path).size) from None
         except RangeRefused:
@@ -157,19 +170,17 @@ class ObjectStorage:
 
     def _to_the_end(self, prefix: str) -> Sequence[Any]:
         """The items, from listings that each go on after the last name, until one is empty."""
-        items = self._items(prefix, self._pages(prefix))
+        items: dict[str, Any] = {}
         count = -1
         while len(items) > count:
             count = len(items)
-            self._items(prefix, self._pages(prefix, after=max(items, default=None)), items)
+            items |= self._items(prefix, self._pages(prefix, after=max(items, default=None)))
         return list(items.values())
 
-    def _items(
-        self, prefix: str, pages: Iterable[Sequence[Any]], items: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """The items of a listing by their keys, added to `items`. Passing where a key comes twice: a listing whose
-        pages go round has no end."""
-        items = {} if items is None else items
+    def _items(self, prefix: str, pages: Iterable[Sequence[Any]]) -> dict[str, Any]:
+        """The items of a listing by their keys. Passing where a key comes twice: a listing whose pages go round has no
+        end."""
+        items: dict[str, Any] = {}
         for item in chain.from_iterable(pages):
             if items.setdefault(item["path"], item) is not item:
                 raise Passing(f"the store's listing has {item['path']} twice", f"{self.root}/{prefix}")
@@ -352,4 +363,12 @@ class ObjectStorage:
     def _call(self, path: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
         """Repeat a call until the store answers. Errors with a `meaning` are raised unchanged."""
         where = f"{self.root}/{path}" if path else self.root
-        return retried(lambda: translated(where, call, meaning), self._patience, where)
+
+        def once() -> Result:
+            try:
+                return translated(where, call, meaning)
+            except Expired:
+                self._made = Clients(0, None, None)
+                raise
+
+        return retried(once, self._patience, where)

@@ -1,25 +1,37 @@
 """Retries of calls to a store: how often, how long to wait, when to give up."""
 
+import math
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from gnomon.base.errors import GnomonError
-from gnomon.shadow.errors import Unreachable
+from gnomon.shadow.errors import OutOfTime, Unreachable, UsageError
+from gnomon.shadow.storage.contract import Readable
 from gnomon.shadow.storage.deadlines import awaited, check, left, out_of_time
 from gnomon.shadow.storage.locations import host
 from gnomon.shadow.storage.no_waiting import check_may_wait
 from gnomon.shadow.storage.thread_pool import threads
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
+AGAIN = 0.1  # seconds
+MINUTES = "GNOMON_STORE_MINUTES"
 WAITING = 64  # calls at a time to one store that have a deadline
 Result = TypeVar("Result")
 
 
 class Passing(GnomonError):
     """A transient failure: no answer, an incomplete answer, a busy store. Its text is one line."""
+
+
+class Expired(Passing):
+    """The credentials of the connection have expired. A new connection reads them again."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +45,58 @@ class Patience:
     read: float = 60.0  # without a byte
     request: float = 600.0  # for one whole answer, or one whole put
     overall: float = 180.0  # after that no further try begins
+    longest_wait_of_jobs: float = 20.0
+
+
+_answered: set[str] = set()  # the stores that this process has heard of
+_JOB: ContextVar[bool] = ContextVar("a job", default=False)
+
+
+@contextmanager
+def patiently() -> Iterator[None]:
+    """Let each call of a job, which has no deadline, outlast an outage of some minutes: `minutes_of_jobs`."""
+    token = _JOB.set(True)
+    try:
+        yield
+    finally:
+        _JOB.reset(token)
+
+
+def minutes_of_jobs() -> float:
+    """How long a call of a job is repeated: GNOMON_STORE_MINUTES, by default 5. UsageError where it is no number."""
+    text = os.environ.get(MINUTES, "5")
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 <= minutes < math.inf:
+        raise UsageError(MINUTES, expected="a number of minutes, 0 or more", found=repr(text))
+    return minutes
 
 
 def retried(call: Callable[[], Result], patience: Patience, where: str) -> Result:
     """Repeat an idempotent call while it fails with a transient error. Waits double, with a random half, so that many
     clients do not retry at the same moment. Unreachable after the last try. Under a deadline no try begins that could
-    not end in time, and no wait exceeds it: OutOfTime. `where` is the location for the error."""
+    not end in time, and no wait exceeds it: OutOfTime. In a job without one, tries go on for `minutes_of_jobs`, if the
+    store has answered this process before. `where` is the location for the error."""
     check_may_wait(where)
-    begin = time.monotonic()
-    for tries in range(1, patience.tries + 1):
+    begin, store = time.monotonic(), host(where)
+    is_job = _JOB.get() and left() is None and store in _answered
+    longest = patience.longest_wait_of_jobs if is_job else patience.longest_wait
+    for tries in count(1):
         check(where)
         try:
-            return _made(call, where)
+            made = _made(call, where)
+            _answered.add(store)
+            return made
         except Passing as error:
             took = time.monotonic() - begin
-            if tries == patience.tries or took > patience.overall:
+            is_last = tries >= patience.tries
+            if (is_last and took > minutes_of_jobs() * 60) if is_job else (is_last or took > patience.overall):
                 what = f"{error.what}; gave up after {tries} tries in {took:.1f} s"
                 raise Unreachable(what, error.path) from None
             failure = error
-        pause = min(patience.longest_wait, patience.first_wait * 2 ** (tries - 1)) * _CHANCE.uniform(0.5, 1)
+        pause = min(longest, patience.first_wait * 2 ** min(tries - 1, 30)) * _CHANCE.uniform(0.5, 1)
         remaining = left()
         if remaining is not None and pause >= remaining:
             raise out_of_time(f"another try after this: {failure}")
@@ -65,4 +110,23 @@ def _made(call: Callable[[], Result], where: str) -> Result:
     block the others."""
     if left() is None:
         return call()
-    return awaited(threads(f"gnomon-wait {host(where)}", WAITING).submit(call), where)
+    pool = threads(f"gnomon-wait {host(where)}", WAITING)
+    future = pool.submit(call)
+    try:
+        return awaited(future, where)
+    except OutOfTime:
+        pool.leave(future)
+        raise
+
+
+def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
+    """What a look at a file of a remote store finds. That the file is damaged, or gone though another one names it, is
+    believed once a second look finds the same."""
+    try:
+        return look()
+    except doubtful:
+        if not storage.is_remote:
+            raise
+    remaining = left()
+    time.sleep(AGAIN if remaining is None else min(AGAIN, remaining))
+    return look()

@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
+MOST_LEFT = 1024  # calls of a pool that go on without a caller
+
+
 class Threads:
     """A pool of daemon threads. Unlike in `concurrent.futures`, a read that hangs does not keep the process from
-    ending."""
+    ending, and its thread counts no more once its caller has left it."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -20,6 +23,7 @@ class Threads:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._started = 0
+        self._left: set[Future[Any]] = set()
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], Result]) -> "Future[Result]":
@@ -30,16 +34,32 @@ class Threads:
             self._start()
         return future
 
+    def leave(self, future: "Future[Any]") -> None:
+        """Go on without the result of a call. If it runs, another thread may take its place; its own ends with it."""
+        with self._lock:
+            if not future.running() or len(self._left) == MOST_LEFT:
+                return
+            self._left.add(future)
+        if not self._calls.empty():
+            self._start()
+
     def _start(self) -> None:
         with self._lock:
-            if self._started == self._most:
+            if self._started == self._most + len(self._left):
                 return
             threading.Thread(target=self._work, name=f"{self._name}-{self._started + 1}", daemon=True).start()
             self._started += 1  # after the start, which raises where the system has no thread left
 
     def _work(self) -> None:
         while True:
-            _do(*self._calls.get())
+            future, call = self._calls.get()
+            _do(future, call)
+            with self._lock:
+                if future in self._left:
+                    self._left.remove(future)
+                    self._started -= 1
+                    return
+            del future, call  # which hold the result while the thread waits
             self._idle.release()
 
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.query import QueryBuilder
 from pyroaring import BitMap64
 
+from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored, is_key_type, key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, is_local, join, storage_at
@@ -29,6 +30,7 @@ from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistor
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
 UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
+NO_ACCESS = re.compile("privileges|ExpiredToken|AccessDenied|Unauthorized|credential", re.IGNORECASE)
 NO_CHECKPOINT = "_last_checkpoint hint but didn't find any checkpoints"  # the same
 CHECKPOINT_HINT = "_last_checkpoint"
 DECODED = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")  # deltalake reads them as other characters
@@ -211,7 +213,8 @@ def delta_errors(name: str) -> Iterator[None]:
     except (DeltaError, OSError) as error:
         if UNSUPPORTED in str(error):
             raise UsageError(f"a table that deltalake does not read ({_line(error)})", name) from None
-        raise StorageError(f"its log cannot be read ({_line(error)})", name) from None
+        action = Action.CHECK_STORE_SETTINGS if NO_ACCESS.search(str(error)) else Action.RUN_AGAIN_OR_REPAIR
+        raise StorageError(f"its log cannot be read ({_line(error)})", name, action=action) from None
 
 
 def _line(error: Exception) -> str:

@@ -19,6 +19,7 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
+from gnomon.base.actions import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, join, storage_at
@@ -186,7 +187,9 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
         raise StorageError(f"the catalog cannot be reached{url} ({_root_cause(error)})", name) from error
     except Exception as error:
         raise StorageError(
-            f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})", name
+            f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})",
+            name,
+            action=Action.RUN_AGAIN_OR_REPAIR,
         ) from error
 
 

@@ -14,6 +14,7 @@ import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.table.snapshots import Snapshot
 
+from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import below, storage_at
@@ -85,7 +86,8 @@ def read_file(source: FileIO, location: str, name: str) -> bytes:
         what = "gone, though the table's metadata names it; the version may have expired"
         raise SourceNotFound(what, location) from None
     except (OSError, StorageError) as error:
-        raise StorageError(f"a file of the metadata of {name} cannot be read ({first_line(error)})", location) from None
+        what = f"a file of the metadata of {name} cannot be read ({first_line(error)})"
+        raise StorageError(what, location, action=Action.RUN_AGAIN_OR_REPAIR) from None
 
 
 def avro_records(data: bytes, location: str) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:

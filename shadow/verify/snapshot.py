@@ -38,7 +38,7 @@ from gnomon.shadow.metadata import (
     snapshot_path,
     source_of,
 )
-from gnomon.shadow.storage import Readable, Storage, join
+from gnomon.shadow.storage import Readable, Storage, join, patiently
 from gnomon.shadow.tables import TableVersion, Versions
 from gnomon.shadow.verify.append_checks import check_appends
 from gnomon.shadow.verify.external_table import plain_table
@@ -100,6 +100,7 @@ def sampled(
                 yield entry, key, value
 
 
+@patiently()
 def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
     """Check the newest snapshot, or the given one: its metadata, each index file and its Bloom filter, and `sample`
     pointers of each index file. With None, it also compares all entries with a scan of the source.

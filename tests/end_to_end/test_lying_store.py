@@ -17,9 +17,7 @@ from gnomon.base.errors import GnomonError
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import Origin, append_new
 from gnomon.shadow import open_index
-from gnomon.shadow.errors import (
-    SpecMismatch,
-)
+from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.objects import ObjectStorage
@@ -32,8 +30,6 @@ from tests.stores.process import Store
 
 pytestmark = pytest.mark.store
 ROWS = 50  # of a source file
-DAY = 86400.0
-OLD = "Thu, 01 Jan 2026 00:00:00 GMT"
 NOT_LISTINGS = (lying.error_as_success, lying.sign_in_page, lying.empty_success)
 
 
@@ -309,6 +305,73 @@ def test_an_open_index_does_not_go_back(lake: Lake) -> None:
     assert "the store does not list snapshot 2, which is there, and is answered from" in text
     assert index.fetch(f"{name[0]} 7") == [{"id": f"{name[0]} 7", "of": int(name[0])}]
     lake.check()
+
+
+# -- answers that a second look corrects, and outages ------------------------------------------------------------------
+
+
+def flipped(proxy: LyingProxy, request: Request) -> lying.Answer:
+    """One bit in the middle of the body is another."""
+    found = proxy.forward(request)
+    middle = len(found.body) // 2
+    found.body = found.body[:middle] + bytes([found.body[middle] ^ 1]) + found.body[middle + 1 :]
+    return found
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lying.refusal(404, "NoSuchKey"),
+        lying.refusal(412, "PreconditionFailed"),
+        lying.refusal(416, "InvalidRange"),
+        lying.refusal(400, "RequestTimeout"),
+        lying.refusal(400, "ExpiredToken"),
+        lying.refusal(403, "ExpiredToken"),
+        lying.short_answer,
+        flipped,
+        lying.sign_in_page,
+    ],
+)
+def test_a_file_is_gone_changed_or_damaged_only_where_a_second_answer_says_so(lake: Lake, fault: Fault) -> None:
+    """The first read of each file of an index, and of a source file, is wrong."""
+    content = {f"checked {i}": 7 for i in range(ROWS)}
+    write_source(storage_at(lake.source), {"checked.parquet": table(content)}, write_page_checksum=True)
+    lake.build()
+    for place in ("/_shadow/snapshots/", "/_shadow/segments/", ".btree.avro", "/checked.parquet"):
+        lake.proxy.lies(fault, lambda request, place=place: request.kind == "get" and place in request.path, 0)  # type: ignore[misc]
+        assert open_index(lake.index).fetch("checked 3") == [{"id": "checked 3", "of": 7}], place
+
+
+def test_a_job_outlasts_an_outage_of_a_store_that_has_answered(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 requests in a row, from a put on, are refused: more than a single call is repeated otherwise."""
+    quick = Patience(tries=3, first_wait=0.001, longest_wait_of_jobs=0.01)
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (quick,))
+    busy, left = lying.refusal(503, "SlowDown"), [30]
+
+    def out(request: Request) -> bool:
+        is_out = left[0] < 30 or (request.kind == "put" and ".btree." in request.path)
+        left[0] -= is_out
+        return is_out and left[0] >= 0
+
+    for minutes, change in (("1", lake.build), ("1", partial(lake.append, "new")), ("0", lake.build)):
+        lake.add_file()
+        monkeypatch.setenv("GNOMON_STORE_MINUTES", minutes)
+        left[0] = 30
+        lake.proxy.lies(busy, out)
+        if minutes == "0":
+            assert "gave up after 3 tries" in refused(change)
+        else:
+            change()
+            assert left[0] < 0
+    lake.check()
+
+
+def test_the_minutes_of_a_job_are_a_number(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.proxy.lies(lying.refusal(503, "SlowDown"), lambda request: True)
+    for text in ("soon", "-1", "nan", "inf"):
+        monkeypatch.setenv("GNOMON_STORE_MINUTES", text)
+        with pytest.raises(UsageError, match="GNOMON_STORE_MINUTES: expected a number of minutes, 0 or more, found"):
+            lake.build()
 
 
 # -- a sweep -----------------------------------------------------------------------------------------------------------

@@ -114,3 +114,18 @@ def test_a_pool_has_so_many_threads_and_no_more_and_ends_with_the_process() -> N
     failure: Future[int] = pool.submit(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         failure.result(60)
+
+
+def test_calls_that_hang_keep_no_thread_from_others_once_their_callers_have_left() -> None:
+    pool, end = Threads("of this test", 2), threading.Event()
+    hung = [pool.submit(end.wait) for _ in range(2)]
+    waiting = pool.submit(lambda: "done")
+    with within(0.1), pytest.raises(OutOfTime):
+        awaited(waiting, "a free thread")
+    again = pool.submit(lambda: "answered")
+    for future in hung:
+        pool.leave(future)
+    assert again.result(FAR) == "answered"
+    end.set()
+    assert [future.result(FAR) for future in hung] == [True, True]
+    assert [pool.submit(lambda: 1).result(FAR) for _ in range(5)] == [1] * 5

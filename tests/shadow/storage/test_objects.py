@@ -237,7 +237,12 @@ def test_a_busy_store_is_asked_again(settings: pytest.MonkeyPatch) -> None:
         ),
         (404, b"<?xml?><Error><Code>NoSuchBucket</Code></Error>", "the store has no such bucket", 1),
         (400, b"<?xml?><Error><Code>KeyTooLong</Code></Error>", "the store refuses: .*400.*KeyTooLong", 1),
-        (416, b"<?xml?><Error><Code>InvalidRange</Code></Error>", "the store refuses: .*416.*InvalidRange", 1),
+        (
+            416,
+            b"<?xml?><Error><Code>InvalidRange</Code></Error>",
+            "does not answer.*416.*InvalidRange; gave up after 3",
+            3,
+        ),
         (503, b"<?xml?><Error><Code>SlowDown</Code></Error>", "does not answer.*SlowDown; gave up after 3 tries", 3),
     ],
 )
@@ -259,16 +264,16 @@ def test_a_refusal_is_one_line(
         assert len(seen) == requests
 
 
-@pytest.mark.parametrize(("status", "message"), [(409, "the store does not answer"), (412, "the store refuses")])
-def test_what_means_something_to_a_put_is_a_refusal_of_a_read(
-    settings: pytest.MonkeyPatch, status: int, message: str
+@pytest.mark.parametrize("status", [409, 412])
+def test_what_means_something_to_a_put_alone_is_not_believed_of_a_read(
+    settings: pytest.MonkeyPatch, status: int
 ) -> None:
     with answering([(status, b"")]) as (url, _):
         settings.setenv("AWS_ENDPOINT_URL", url)
         storage = ObjectStorage("s3://bucket/p", QUICK)
         calls = (lambda: storage.read("f"), lambda: storage.open("f"), lambda: list(storage.list("f")))
         for call in calls:
-            with pytest.raises(StorageError, match=rf"^s3://bucket/p/f: {message}"):
+            with pytest.raises(StorageError, match=r"^s3://bucket/p/f: the store does not answer"):
                 call()
 
 
