@@ -5,14 +5,17 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.stores.process import Store
 
 ERROR = b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>%s</Code><Message>Try again.</Message></Error>'
 SIGN_IN = b"<html><body>Please sign in to the network.</body></html>"
@@ -37,10 +40,12 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """What is asked of S3: `list`, `get` (also of a range), `head`, `put`, `copy`, `delete`."""
+        """What is asked of the store: `list`, `get` (also of a range), `head`, `put`, `copy`, `delete`."""
         query = self.query
+        if "op" in query:
+            return OF_HDFS.get(query["op"], "other")
         if self.method == "GET":
-            return "list" if "list-type" in query else "get"
+            return "list" if "list-type" in query or query.get("comp") == "list" else "get"
         if self.method == "POST":
             return "delete" if "delete" in query else "copy"
         return "copy" if "partNumber" in query else self.method.lower()
@@ -56,6 +61,14 @@ class Answer:
     cut: int | None = None
 
 
+OF_HDFS = {
+    "LISTSTATUS": "list",
+    "GETFILESTATUS": "head",
+    "OPEN": "get",
+    "CREATE": "put",
+    "RENAME": "copy",
+    "DELETE": "delete",
+}
 Fault = Callable[["LyingProxy", Request], Answer | None]  # None: the connection is reset
 Plan = Callable[[Request], Fault | None]
 
@@ -114,6 +127,16 @@ class LyingProxy:
             return Answer(found.status, headers, found.read())
         finally:
             connection.close()
+
+
+@contextmanager
+def before(store: Store) -> Iterator[tuple[LyingProxy, Store]]:
+    """A proxy before a store, and the store behind it."""
+    name, address = next((name, text) for name, text in store.variables.items() if "://127.0.0.1:" in text)
+    host, port = re.findall(r"(127\.0\.0\.1:(\d+))", address)[0]
+    with LyingProxy(int(port)) as proxy:
+        behind = address.replace(host, f"127.0.0.1:{proxy.port}")
+        yield proxy, replace(store, variables={**store.variables, name: behind})
 
 
 class _Handler(BaseHTTPRequestHandler):
