@@ -245,7 +245,6 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
     gone = [file for path in difference.vanished if (file := view.covered[path]).rows]
     if not gone:  # files without rows, like the empty files that earlier versions covered
         return difference
-    _check_gone(root, gone, all_of_them=how is Vanished.DROP_ALL)
     shown = ", ".join(file.path for file in gone[:SHOWN_FILES]) + (", ..." if len(gone) > SHOWN_FILES else "")
     what = (
         f"{len(gone):,} of the {len(view.covered):,} files that snapshot {view.snapshot.number} covers "
@@ -253,6 +252,7 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
     )
     if how is Vanished.KEEP:
         return without_vanished(difference, view.segments)
+    _check_gone(root, gone, all_of_them=how is Vanished.DROP_ALL)
     if how is Vanished.REFUSE:
         raise FilesVanished(
             f"{what}: their rows would be appended a second time; nothing was appended",
@@ -284,9 +284,10 @@ def _check_gone(root: SourceRoot, gone: Sequence[SourceFileEntry], all_of_them: 
 
 
 def _is_there(root: SourceRoot, path: str) -> bool:
+    """Whether a file is there and has bytes: a build passes over empty files."""
     try:
-        with root.storage.open(path):
-            return True
+        with root.storage.open(path) as file:
+            return file.size > 0
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
 

@@ -243,6 +243,18 @@ def test_a_source_file_is_gone_only_where_it_cannot_be_opened(lake: Lake) -> Non
     lake.check()
 
 
+def test_a_source_file_that_was_emptied_or_removed_is_gone(lake: Lake) -> None:
+    source = storage_at(lake.source)
+    for name, content in (("0.parquet", b""), ("1.parquet", None)):
+        source.delete(name)
+        if content is not None:
+            source.put_new(name, [content])
+        lake.rows = {key: of for key, of in lake.rows.items() if of != int(name[0])}
+        lake.build(accept_vanished=True)
+        assert set(open_index(lake.index).view.covered) == {f"{of}.parquet" for of in lake.rows.values()}
+    lake.check()
+
+
 def test_a_vacuum_removes_nothing_that_is_needed(lake: Lake) -> None:
     """Each of its listings in turn lies, and all files are old."""
     lake.add_file()
