@@ -145,7 +145,7 @@ def test_values_of_text_are_of_the_sources_types(spark: SparkSession, tmp_path: 
     header = f"{ODD},at,day,flag,id,n,price,extra"
     text = f'{header}\n"",2026-01-02 03:04:05.000006,2026-01-02,true,12,2,1.2,x\n,,,,13\n'
     for path, content in (("a.csv", text.encode()), ("b.csv.gz", gzip.compress(text.encode()))):
-        frame = read_batch(spark, str(written(tmp_path / path, content)), index)
+        frame = read_batch(spark, str(written(tmp_path / path, content)), index, options={"ragged": "true"})
         assert types_of(frame) == {name: wanted.get(name, "string") for name in header.split(",")}
         found = frame.withColumn("at", F.unix_micros("at")).collect()
         assert found[0].asDict() == values | micros | {ODD: "", "extra": "x"}
@@ -285,10 +285,11 @@ def test_csv_without_a_header_has_the_sources_columns_in_their_order_and_options
     spark: SparkSession, tmp_path: Path, index: Index
 ) -> None:
     bare = str(written(tmp_path / "bare.csv", "7;x;2026-01-01\n8\n"))
-    frame = read_batch(spark, bare, index, options={"header": "false", "delimiter": ";"})
+    options = {"header": "false", "delimiter": ";", "ragged": "true"}
+    frame = read_batch(spark, bare, index, options=options)
     assert types_of(frame) == {"id": "bigint", "text": "string", "dt": "string"}
     assert in_order(frame) == [(7, "x", "2026-01-01"), (8, None, None)]
-    given = read_batch(spark, bare, index, "csv", {"header": "false", "delimiter": ";", "schema": "text int, b string"})
+    given = read_batch(spark, bare, index, "csv", {**options, "schema": "text int, b string"})
     assert types_of(given) == {"text": "int", "b": "string"}
     with pytest.raises(OptionError, match="option delimeter: format csv has no such option"):
         read_batch(spark, bare, index, options={"delimeter": ";"})

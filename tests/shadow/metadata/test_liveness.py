@@ -145,7 +145,7 @@ def proved(storage: Storage, view: View) -> None:
     """The verifier has its own rule."""
     segment = view.segments[0]
     report = Report(storage.root)
-    FolderProof(storage, view.spec, segment, view.spec.folder_of("p=1"), report, Samples({}, {})).run(0)
+    FolderProof(storage, view.spec, segment, view.spec.folder_of("p=1"), report, Samples((), {}, {})).run(0)
     for fault in report.faults:
         raise DamagedIndexFile(fault.what, fault.path, fault.offset or 0)
 
