@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 
 class _Work:
-    """One call: its client, the context of its request, the bytes of memory that it needs, its deadline (of
-    `time.monotonic`), and the future of its result with the memory that the result holds."""
+    """One call: its client, the context of its request, the bytes of memory that it needs, the seconds until its
+    deadline (of `time.monotonic`), and the future of its result with the memory that the result holds."""
 
-    def __init__(self, call: Callable[[Hold], Any], client: str, size: int, ends: float) -> None:
+    def __init__(self, call: Callable[[Hold], Any], client: str, size: int, seconds: float) -> None:
         self.call = call
         self.client, self.size = client, size
         self.context = copy_context()
-        self.ends = ends
+        self.seconds, self.ends = seconds, time.monotonic() + seconds
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Any] = self.loop.create_future()
         self.left: Future[None] = Future()  # is done when the request no longer waits for the result
@@ -57,7 +57,7 @@ class _Work:
 
     def _in_time(self) -> Any:
         assert self.hold is not None
-        with within(self.ends - time.monotonic(), self.left):
+        with within(self.ends - time.monotonic(), self.left, self.seconds):
             return self.call(self.hold)
 
 
@@ -120,7 +120,7 @@ class Threads:
         The call shrinks this memory to the bytes of its result, and the caller gives it back. Overloaded at once where
         too many requests wait; TookTooLong after the time limit, even if the call still runs. If the caller is
         cancelled, a waiting call is not made."""
-        work = _Work(call, client, size, time.monotonic() + self._timeout_seconds)
+        work = _Work(call, client, size, self._timeout_seconds)
         self._take(work)
         timer = work.loop.call_later(self._timeout_seconds, self._end, work)
         try:

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 class _Deadline(NamedTuple):
     end: float  # of the monotonic clock
-    seconds: float  # the duration that was set
+    seconds: float  # the duration that errors show
     left: "Future[None] | None"  # is done when the caller has left
 
 
@@ -23,13 +23,14 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
 
 
 @contextmanager
-def within(seconds: float | None, left: "Future[None] | None" = None) -> Iterator[None]:
+def within(seconds: float | None, left: "Future[None] | None" = None, shown: float | None = None) -> Iterator[None]:
     """Limit the storage calls of the block to a number of seconds; later calls raise OutOfTime. The earliest of nested
-    deadlines counts. None sets no limit. Once `left` is done, the next check or wait raises OutOfTime, too."""
+    deadlines counts. None sets no limit. Once `left` is done, the next check or wait raises OutOfTime, too. Errors name
+    `shown` seconds, where the caller's time began before the block."""
     known = _DEADLINE.get()
     if seconds is not None:
         known_left = left if left is not None or known is None else known.left
-        mine = _Deadline(time.monotonic() + seconds, seconds, known_left)
+        mine = _Deadline(time.monotonic() + seconds, seconds if shown is None else shown, known_left)
         known = mine if known is None or mine.end < known.end else known._replace(left=known_left)
     token = _DEADLINE.set(known)
     try:

@@ -30,6 +30,8 @@ def test_of_two_deadlines_the_nearer_one_counts_and_ends_with_its_block() -> Non
             assert 0 < (left() or 0) <= FAR
         with within(0), pytest.raises(OutOfTime, match=r"within 0 s: waited for the file; "):
             check("the file")
+        with within(-0.0005, shown=10), pytest.raises(OutOfTime, match=r"within 10 s: waited for the file; "):
+            check("the file")
         check("the file")
     assert left() is None
 
