@@ -72,7 +72,7 @@ def test_they_are_recorded_shown_used_and_mended(
     facts = json.loads(run(capsys, "inspect", lake / "index", "--json")[1])["page_maps"]
     assert (facts["recorded"], facts["files"]) == (True, 2)
     assert ", of 2 of 2 source files\n" in run(capsys, "inspect", lake / "index")[1]
-    assert run(capsys, "verify", lake / "index", "--all")[1].endswith("read the page maps of 2, looked up 202 keys\n")
+    assert ", read the page maps of 2, looked up 202 keys of " in run(capsys, "verify", lake / "index", "--all")[1]
 
     code, out, err = run(capsys, "get", lake / "index", 7, 107, "--explain")
     explained = [json.loads(line)["source"]["page_maps"] for line in err.splitlines()]
@@ -97,5 +97,5 @@ def test_they_are_recorded_shown_used_and_mended(
     facts = json.loads(run(capsys, "inspect", lake / "index", "--json")[1])["page_maps"]
     assert (facts["recorded"], facts["deep"], facts["files"]) == (True, True, 2)
     assert ", of 2 of 2 source files, with value maps\n" in run(capsys, "inspect", lake / "index")[1]
-    assert run(capsys, "verify", lake / "index", "--all")[1].endswith("read the page maps of 2, looked up 202 keys\n")
+    assert ", read the page maps of 2, looked up 202 keys of " in run(capsys, "verify", lake / "index", "--all")[1]
     assert run(capsys, "get", lake / "index", 7)[:2] == (0, '{"k": 7, "dt": "0"}\n')
