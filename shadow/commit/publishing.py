@@ -290,8 +290,8 @@ def put_snapshot(storage: Storage, snapshot: Snapshot, written: Sequence[str], b
     the snapshot is read back.
 
     FilesGone where one of these files is missing: nothing was put, or, where it went between the check and the put,
-    the snapshot was removed again. A vacuum removes manifests first, so after a put that was quick the last of
-    `written` stands for all. CommitLost where the snapshot was put and does not count."""
+    the snapshot was removed again. A vacuum removes masks, then manifests, then the rest, so after a put that was
+    quick the last of `written` stands for all. CommitLost where the snapshot was put and does not count."""
     check_there(storage, written)
     looked = time.time()
     if looked - begin > LONGEST_SLEEP:

@@ -51,7 +51,7 @@ SNAPSHOT, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, MANIFEST, MASKS, LEFTOVER = (
     "masks",
     "leftover",
 )
-ORDER = (SNAPSHOT, MANIFEST, MASKS, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, LEFTOVER)  # in which they are removed
+ORDER = (SNAPSHOT, MASKS, MANIFEST, INDEX_FILE, BLOOM_FILTER, PAGE_MAPS, LEFTOVER)  # in which they are removed
 _SEGMENT = r"(?P<segment>\d{8}T\d{6}-[0-9a-f]{12})"
 _PARTITION = r"(?:[^/]+=[^/]*/)*"
 _NAMES = {

@@ -112,7 +112,8 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
 
 
 def _expired(where: str, error: BaseException) -> Expired | None:
-    return Expired(f"the store refuses access: {reason(error)}", where) if EXPIRED.search(str(error)) else None
+    what = f"the store refuses access: {reason(error)}"
+    return Expired(what, where, action=_action(where)) if EXPIRED.search(str(error)) else None
 
 
 def no_bucket(where: str) -> StorageError:

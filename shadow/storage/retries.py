@@ -94,7 +94,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
             is_last = tries >= patience.tries
             if (is_last and took > minutes_of_jobs() * 60) if is_job else (is_last or took > patience.overall):
                 what = f"{error.what}; gave up after {tries} tries in {took:.1f} s"
-                raise Unreachable(what, error.path) from None
+                raise Unreachable(what, error.path, action=error.action) from None
             failure = error
         pause = min(longest, patience.first_wait * 2 ** min(tries - 1, 30)) * _CHANCE.uniform(0.5, 1)
         remaining = left()
@@ -120,8 +120,8 @@ def _made(call: Callable[[], Result], where: str) -> Result:
 
 
 def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
-    """What a look at a file of a remote store finds. That the file is damaged, or gone though another one names it, is
-    believed once a second look finds the same."""
+    """The result of a look at a file. On a remote store the look is made again after one of the `doubtful` errors,
+    which say that the file is damaged or gone; the error of the second look is raised."""
     try:
         return look()
     except doubtful:

@@ -19,6 +19,7 @@ from gnomon.shadow.errors import (
     CommitLost,
     ConcurrentCommit,
     DamagedMetadata,
+    FilesGone,
     ShadowError,
     SpecMismatch,
     StorageError,
@@ -217,6 +218,19 @@ def test_what_a_vacuum_saw_superseded_is_not_committed_again(
     assert index_source(lake, place, ["k"]).number == 4
     assert verify(slow.storage, None).faults == []
     assert [len(open_index(str(place)).lookup(key)) for key in (1, 100, 200)] == [2, 1, 2]
+
+
+def test_a_commit_whose_files_a_vacuum_takes_before_a_quick_put_is_taken_back(lake: Path, tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    index_source(lake, place, ["k"])
+    write_source(lake, {"p=b/b.parquet": pa.table({"k": [100]})})
+    build = Build(lake, place, ["k"])
+    other = storage_at(str(place))
+    build.storage = SlowPut(place, lambda: vacuum(other, grace_seconds=0, unnamed_seconds=0), lambda: None)
+    with pytest.raises(FilesGone, match="gone before it was committed"):
+        publish(build.storage, build.spec, build.parent, build.changes, build.segment)
+    assert snapshot_numbers(other) == [1]
+    assert verify(other, None).is_sound
 
 
 def test_a_snapshot_that_never_counted_is_vacuumed_and_hinders_nothing(lake: Path, tmp_path: Path) -> None:

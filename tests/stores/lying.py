@@ -40,7 +40,7 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """What is asked of the store: `list`, `get` (also of a range), `head`, `put`, `copy`, `delete`."""
+        """The operation: `list`, `get` (of a range, too), `head`, `put`, `copy` or `delete`."""
         query = self.query
         if "op" in query:
             return OF_HDFS.get(query["op"], "other")

@@ -243,6 +243,12 @@ def test_a_busy_store_is_asked_again(settings: pytest.MonkeyPatch) -> None:
             "does not answer.*416.*InvalidRange; gave up after 3",
             3,
         ),
+        (
+            400,
+            b"<?xml?><Error><Code>ExpiredToken</Code></Error>",
+            "refuses access.*ExpiredToken; gave up after 3 tries.*AWS_ACCESS_KEY_ID",
+            3,
+        ),
         (503, b"<?xml?><Error><Code>SlowDown</Code></Error>", "does not answer.*SlowDown; gave up after 3 tries", 3),
     ],
 )
