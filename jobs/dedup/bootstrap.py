@@ -1,5 +1,6 @@
 """The start of an append without an index: the source to index, or the first rows of an empty source."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +12,9 @@ from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Engine, V
 from gnomon.jobs.files import Described, is_table
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit import spec_on_record
-from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, UsageError
+from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, StorageError, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
-from gnomon.shadow.storage import Place, as_location, source_storage, storage_at
+from gnomon.shadow.storage import STAGED, Place, Storage, as_location, source_storage, storage_at
 from gnomon.shadow.tables import is_lake, lake_source
 
 FIRST_FORMAT = "parquet"  # the default format of a source without files
@@ -45,16 +46,19 @@ class Origin:
 
     def has_files(self) -> bool:
         """Whether the source has files, or is a table, which can be indexed without files. UsageError for a single
-        file."""
+        file. That a remote folder is empty is believed once a listing shows a file that was put there for this."""
         if is_table(self.location) or is_lake(self.location):
             return True
         try:
             root = source_root(self.location)
             if root.source.file_name:
                 raise UsageError("a source of one file cannot be appended to; dedup needs a folder", self.location)
+            if any(info.size for info in root.storage.list()):  # the build reports errors of the files
+                return True
         except SourceNotFound:
-            return False
-        return any(info.size for info in root.storage.list())  # the build reports errors of the files
+            pass
+        storage = storage_at(self.location)
+        return storage.is_remote and _lists_others(storage)
 
     def check(self, index: str, spec: IndexSpec) -> None:
         """Raise SpecMismatch where an index has another source or key."""
@@ -101,6 +105,21 @@ class Origin:
         columns = pa.schema([one for one in batch if one.name not in self.partition_by])
         none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])
         return new_spec(self._request, root, format_name, tuple(self.partition_by), [none])
+
+
+def _lists_others(storage: Storage) -> bool:
+    """Whether a folder has other files than one that is put there for the time of the call. StorageError where that is
+    not listed."""
+    name = f"{STAGED}{secrets.token_hex(16)}"
+    storage.put_new(name, [b"listed?"])
+    try:
+        sizes = {info.path: info.size for info in storage.list(hidden=frozenset([name]))}
+    finally:
+        storage.delete(name)
+    if not sizes.pop(name, 0):
+        what = "the store's listing lacks a file that was just written, so the source may have files; try again later"
+        raise StorageError(what, f"{storage.root}/{name}")
+    return any(sizes.values())
 
 
 def origin_of(spec: IndexSpec) -> Origin:

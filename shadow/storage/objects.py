@@ -156,12 +156,13 @@ class ObjectStorage:
         return self._call(prefix, lambda: self._to_the_end(prefix))
 
     def _with_witness(self, prefix: str, witness: str) -> Sequence[Any] | None:
-        """The items before the witness. None where that does not exist; Passing where it does and is not listed."""
+        """The items before the witness; that there are none is believed after a second listing. None where the witness
+        does not exist; Passing where it does and is not listed."""
         folder, key = witness.rpartition("/")[0], self._key(witness)
         below = f"{self._key(prefix)}/"
         items = self._items(prefix, self._pages(folder, after=None if folder == prefix else self._key(prefix)))
         if key in items:
-            return [item for path, item in items.items() if path.startswith(below)]
+            return [item for path, item in items.items() if path.startswith(below)] or self._to_the_end(prefix)
         try:
             obstore.get(self._clients.reads, key).bytes()
         except FileNotFoundError:

@@ -4,6 +4,9 @@ import contextlib
 import itertools
 import os
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -67,7 +70,7 @@ class Lake:
         return name
 
     def build(self, **options: object) -> None:
-        build(None, f"delta:{self.source}" if self.delta else self.source, self.index, ["id"], buckets=2, **options)  # type: ignore[arg-type]
+        build(None, f"delta:{self.source}" if self.delta else self.source, self.index, ["id"], **options)  # type: ignore[arg-type]
 
     def append(self, *keys: str) -> None:
         """Append rows of a batch that has a known key, too."""
@@ -109,7 +112,7 @@ def lake_on(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, delta: 
         lake = Lake(proxy, behind.place(folder, monkeypatch), delta)
         for _ in range(3):
             lake.add_file()
-        lake.build()
+        lake.build(buckets=2)
         yield lake
         proxy.plan = None
 
@@ -252,6 +255,41 @@ def test_a_source_file_that_was_emptied_or_removed_is_gone(lake: Lake) -> None:
         lake.rows = {key: of for key, of in lake.rows.items() if of != int(name[0])}
         lake.build(accept_vanished=True)
         assert set(open_index(lake.index).view.covered) == {f"{of}.parquet" for of in lake.rows.values()}
+    lake.check()
+
+
+def test_a_build_does_not_take_an_index_for_a_new_one_because_a_listing_lacks_its_snapshot(lake: Lake) -> None:
+    """Each listing of the only snapshot in turn. A file of the source is gone: a build that takes the index for a new
+    one would not drop its entries."""
+    for nth in itertools.count():
+        index, gone = f"{lake.place}/index {nth}", lake.add_file()
+        build(None, lake.source, index, ["id"], buckets=2)
+        storage_at(lake.source).delete(gone)
+        made: list[Request] = []
+
+        def of(request: Request, made: list[Request] = made) -> bool:
+            made.extend([request] if request.kind == "list" and "_shadow" in str(request.query) else [])
+            return made[-1:] == [request]
+
+        lake.proxy.lies(lying.without_first, of, nth)
+        build(None, lake.source, index, ["id"])
+        lake.proxy.plan = None
+        assert set(open_index(index).view.covered) == {"0.parquet", "1.parquet", "2.parquet"}
+        if len(made) <= nth:
+            break
+    assert nth > 2
+
+
+@pytest.mark.parametrize("fault", [lying.nothing_listed, lying.sign_in_page])
+def test_a_source_is_empty_only_where_a_file_that_was_put_there_is_listed(lake: Lake, fault: Fault) -> None:
+    """Every listing of the source says that it is empty, and there is no index yet."""
+    batch, origin = table({"0 0": -1, "new": -1}), Origin(lake.source, ["id"], buckets=2)
+    first = partial(append_new, None, f"{lake.place}/second", batch, "batch", origin=origin)
+    lake.proxy.lies(fault, lambda request: request.kind == "list" and "/source" in request.query.get("prefix", ""))
+    refused(first)
+    lake.proxy.plan = None
+    assert first().appended == 1
+    lake.rows |= {"new": -1}
     lake.check()
 
 
@@ -486,3 +524,66 @@ def sweep(lake: Lake, chance: random.Random, tried: int, what: str) -> None:
             lake.check()
     print(f"{what}: {tried} tried, {sum(injected.values())} answered wrongly, {dict(injected)}")
     lake.check()
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------------
+
+HONEST = ("no answer", "lost answer", "cut", "500", "503")  # faults that a client can notice
+PROGRAMS = ("build", "dedup", "dedup", "compact", "rebucket", "vacuum")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("rounds", [1, pytest.param(64, marks=pytest.mark.soak)])
+def test_programs_that_meet_faults_and_are_killed_leave_each_row_once(rounds: int, lake: Lake, tmp_path: Path) -> None:
+    """Two or three programs at once, one of 25 requests answered with an honest fault, a third of the programs killed.
+    Afterwards each batch is appended again, and each key is there once."""
+    seed = int(os.environ.get("GNOMON_TEST_SEED", random.randrange(1 << 30)))
+    chance, killed, ended, faults = random.Random(seed), 0, Counter[str](), 0
+
+    def plan(request: Request) -> Fault | None:
+        nonlocal faults
+        fault, kinds = FAULTS[chance.choice(HONEST)]
+        if request.kind not in kinds or chance.random() > 0.04:
+            return None
+        faults += 1
+        return fault
+
+    for number in range(rounds):
+        lake.add_file()
+        lake.proxy.plan = plan
+        started = {}
+        for place, name in enumerate(chance.sample(PROGRAMS, chance.choice((2, 2, 3)))):
+            started[program(lake, name, f"{number} {place}", tmp_path)] = name
+        for process in started:
+            if chance.random() < 0.34:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0.7, 4))
+                if process.poll() is None:
+                    process.kill()
+                    killed += 1
+        for process, name in started.items():
+            text = process.communicate(timeout=120)[0]
+            assert process.returncode in (0, 1, -signal.SIGKILL), f"seed {seed}, round {number}, {name}: {text}"
+            assert "Traceback" not in text, f"seed {seed}, round {number}, {name}: {text}"
+            ended[name, process.returncode] += 1
+        lake.proxy.plan = None
+        for place, name in enumerate(started.values()):
+            if name == "dedup":
+                again = program(lake, name, f"{number} {place}", tmp_path)
+                text = again.communicate(timeout=120)[0]
+                assert again.returncode == 0, f"seed {seed}, round {number}: {text}"
+                lake.rows |= {f"new {number} {place} {nth}": -1 for nth in range(5)}
+        lake.check()
+    print(f"seed {seed}: {rounds} rounds, {faults} faults, {killed} killed, {dict(ended)}")
+
+
+def program(lake: Lake, name: str, batch: str, folder: Path) -> "subprocess.Popen[str]":
+    """A command of the index in a process of its own, whose output is one text. The batch has known keys, too."""
+    more = {"build": ["--engine", "local"], "rebucket": ["--buckets", "3"], "vacuum": ["--grace", "0s"]}.get(name, [])
+    if name == "dedup":
+        file = folder / f"{batch}.parquet"
+        keys = [f"new {batch} {nth}" for nth in range(5)]
+        pq.write_table(table(dict.fromkeys([*keys, *list(lake.rows)[:2]], -1)), file)
+        more = [str(file), "--batch-id", batch, "--engine", "local"]
+    command = [sys.executable, "-m", "gnomon", name, lake.index, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
