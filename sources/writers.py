@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from gnomon.base.errors import GnomonError, check_memory
 from gnomon.base.readers import MemoryFile, RangeReader
 from gnomon.sources.contract import Options, Style, Writer
 from gnomon.sources.declared_schema import DECLARED, UNNAMED
-from gnomon.sources.errors import NotReadBack, SourceError, UnsupportedFormat
+from gnomon.sources.errors import DamagedSource, NotReadBack, SourceError, UnsupportedFormat
 from gnomon.sources.parquet import ParquetStyle
 from gnomon.sources.registry import FORMATS, open_source
 from gnomon.sources.types import Unfit, first_difference, fit
@@ -25,7 +26,14 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
         path = "a new file" if reader is None else reader.name
         raise UnsupportedFormat(f"Gnomon writes no files of format {format}", path, expected=f"one of {written}")
     of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
-    style = found.style(reader, of_format)
+    try:
+        style = found.style(reader, of_format)
+    except GnomonError:
+        raise
+    except (ValueError, LookupError) as error:  # it was opened without one, and read once more
+        check_memory(error)
+        path = "a new file" if reader is None else reader.name
+        raise DamagedSource(f"it cannot be read a second time: {error}", path, 0) from error
     return DeclaredStyle(style) if reader is not None and DECLARED in (options or {}) else style
 
 

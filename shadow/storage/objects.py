@@ -21,7 +21,7 @@ from gnomon.shadow.storage.concurrency import in_order
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
 from gnomon.shadow.storage.object_clients import Clients, connect
-from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, status, translated
+from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, translated
 from gnomon.shadow.storage.ranges import Range
 from gnomon.shadow.storage.remote_file import RemoteFile
 from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, retried
@@ -207,17 +207,12 @@ class ObjectStorage:
                 action=Action.MORE_BUCKETS,
             )
         token = secrets.token_hex(16)
-        in_doubt = False
 
         def put() -> None:
-            nonlocal in_doubt
             try:
                 store = self._clients.puts
                 obstore.put(store, key, data, mode="create", use_multipart=False, attributes={OWNER: token})
-            except AlreadyExistsError as error:
-                conflict = status(error) == 409  # S3: another put is under way; Azure: the name is taken
-                if not (in_doubt or conflict):
-                    raise AlreadyExists("the name is taken", where) from None
+            except AlreadyExistsError as error:  # or another put is under way (409 of S3)
                 owner = self._owner(key)
                 if owner is None:  # taken a moment ago, or by an object that this name does not reach
                     raise Passing(reason(error), where) from None
@@ -225,9 +220,6 @@ class ObjectStorage:
                     raise AlreadyExists("the name is taken", where) from None
             except FileNotFoundError:
                 raise no_bucket(where) from None
-            except BaseError:
-                in_doubt = True
-                raise
 
         self._call(path, put)
 
@@ -264,7 +256,7 @@ class ObjectStorage:
             try:
                 obstore.copy(self._clients.puts, self._key(path), key, overwrite=False)
             except AlreadyExistsError as error:
-                if status(error) == 409 and self._owner(key) is None:  # another copy is under way
+                if self._owner(key) is None:  # another copy is under way
                     raise Passing(reason(error), where) from None
                 if not (in_doubt and self._are_equal(path, target)):
                     raise AlreadyExists("the name is taken", where) from None

@@ -21,7 +21,7 @@ from gnomon.sources.avro.container import MAGIC, SYNC_BYTES
 from gnomon.sources.avro.decoder import VALUE, row_schema
 from gnomon.sources.avro.encode import Pieces, encode, may_be_null
 from gnomon.sources.avro.errors import LimitExceeded, Malformed
-from gnomon.sources.avro.reader import CODEC_KEY, FIRST_READ, SCHEMA_KEY, header_of, open_avro
+from gnomon.sources.avro.reader import CODEC_KEY, SCHEMA_KEY, open_avro
 from gnomon.sources.avro.schema import Node, Record, parse_schema
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
@@ -70,8 +70,7 @@ def avro_style(reader: RangeReader | None, options: Options) -> AvroStyle:
     """The style of a file; without a file, snappy, and types as Spark writes them."""
     if reader is None:
         return AvroStyle()
-    open_avro(reader, options)
-    header = header_of(reader, reader.read_range(0, min(FIRST_READ, reader.size)), reader.size)
+    header = open_avro(reader, options).header
     codec = header.metadata.get(CODEC_KEY, b"null").decode()
     return AvroStyle(header.metadata[SCHEMA_KEY], codec)
 

@@ -40,7 +40,7 @@ class Codec:
             raise Unsupported(f"unknown compression kind {kind}")
         if block_size > LARGEST_BLOCK:
             raise Damage(f"a compression block size of {block_size} bytes, the limit is {LARGEST_BLOCK}")
-        self._unpack = KINDS.get(kind)
+        self.kind, self._unpack = kind, KINDS.get(kind)
         self.block_size = block_size or USUAL_BLOCK
 
     @property

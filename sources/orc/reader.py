@@ -96,6 +96,11 @@ class OrcFile:
         return [name for name, _ in self._footer.columns]
 
     @property
+    def codec(self) -> int:
+        """The number of the CompressionKind."""
+        return self._footer.codec.kind
+
+    @property
     def digest(self) -> str:
         """Hex digest of footer and postscript."""
         return self._digest

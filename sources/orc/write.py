@@ -15,13 +15,11 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.orc.protobuf import fields, number
 from gnomon.sources.orc.reader import open_orc
 from gnomon.sources.orc.temporal import FIRST_GREGORIAN
 from gnomon.sources.types import arrays_of, leaves, plan_columns
 
 STRIPE_BYTES = 64 << 20
-CODEC = 2  # field of the postscript
 # by CompressionKind; pyarrow has no LZO and no Brotli
 CODECS = ("uncompressed", "zlib", "snappy", "zstd", "lz4", "zstd")
 NUMBERS = (types.is_int8, types.is_int16, types.is_int32, types.is_int64, types.is_float32, types.is_float64)
@@ -66,15 +64,8 @@ def orc_style(reader: RangeReader | None, options: Options) -> OrcStyle:
             source.fetch(reader, [], [one.name])
         except UnsupportedFormat as error:
             refusals[one.name] = str(error)
-    length = reader.read_range(reader.size - 1, 1)[0]
-    tail = reader.read_range(reader.size - 1 - length, length)
     fields_read = pa.schema([one for one in source.schema if one.name not in refusals])
-    return OrcStyle(fields_read, _codec(tail), refusals)
-
-
-def _codec(postscript: bytes) -> str:
-    kind = next((number(value) for key, value in fields(postscript) if key == CODEC), 0)
-    return CODECS[kind] if kind < len(CODECS) else "zstd"
+    return OrcStyle(fields_read, CODECS[source.codec] if source.codec < len(CODECS) else "zstd", refusals)
 
 
 class OrcWriter:

@@ -33,6 +33,21 @@ def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Map
     """Open a Parquet file. Reads the footer: one read where it lies in the last 64 KB, else two. `maps` returns the
     recorded result of `ParquetFile.export_maps` for this file; `DamagedMaps` for anything else."""
     path, size = reader.name, reader.size
+    body, start, tail = read_footer(reader)
+    try:
+        footer = parse_footer(body)
+        types = ArrowTypes(footer)
+    except ThriftError as error:
+        raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    held = _index_in(tail, size - len(tail), start, footer)
+    layout = ReadPlanner(footer, types, size, held, RecordedMaps(maps(), digest) if maps else None)
+    return ParquetFile(footer, types, size, digest, layout)
+
+
+def read_footer(reader: RangeReader) -> tuple[bytes, int, bytes]:
+    """The bytes of the footer, their offset, and the last bytes of the file, which were read first."""
+    path, size = reader.name, reader.size
     if size < len(MAGIC) + ENDING:
         raise DamagedSource(f"{size} bytes are too few for a Parquet file", path, 0)
     tail = reader.read_range(max(size - FIRST_READ, 0), min(size, FIRST_READ))
@@ -46,15 +61,7 @@ def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Map
     if start < len(MAGIC):
         raise DamagedSource(f"claims a footer of {length} bytes, the file has {size}", path, size - ENDING)
     body = tail[-ENDING - length : -ENDING] if length + ENDING <= len(tail) else reader.read_range(start, length)
-    try:
-        footer = parse_footer(body)
-        types = ArrowTypes(footer)
-    except ThriftError as error:
-        raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
-    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-    held = _index_in(tail, size - len(tail), start, footer)
-    layout = ReadPlanner(footer, types, size, held, RecordedMaps(maps(), digest) if maps else None)
-    return ParquetFile(footer, types, size, digest, layout)
+    return body, start, tail
 
 
 def _index_in(tail: bytes, tail_start: int, footer_start: int, footer: Footer) -> tuple[int, bytes]:

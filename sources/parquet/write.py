@@ -16,7 +16,7 @@ from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.parquet.arrow_types import INT96
 from gnomon.sources.parquet.footer import CODECS, Footer, parse_footer
-from gnomon.sources.parquet.reader import ENDING, open_parquet
+from gnomon.sources.parquet.reader import open_parquet, read_footer
 from gnomon.sources.parquet.schema import ARROW_SCHEMA
 from gnomon.sources.parquet.thrift import Decoder
 from gnomon.sources.types import arrays_of, plan_columns
@@ -63,7 +63,7 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
     if reader is None:
         return ParquetStyle(pa.schema([]))
     source = open_parquet(reader, options)
-    body = _footer_bytes(reader)
+    body = read_footer(reader)[0]
     footer, notes = parse_footer(body), _key_values(body)
     refusals = {}
     for one in source.schema:
@@ -89,12 +89,6 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
         notes=_spark_notes(notes),
         refusals=refusals,
     )
-
-
-def _footer_bytes(reader: RangeReader) -> bytes:
-    """The bytes of the footer of a file that was opened before."""
-    length = int.from_bytes(reader.read_range(reader.size - ENDING, 4), "little")
-    return reader.read_range(reader.size - ENDING - length, length)
 
 
 def _key_values(body: bytes) -> dict[str, str]:

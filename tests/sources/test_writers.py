@@ -1,5 +1,6 @@
 """The contract of the writers of all formats."""
 
+import itertools
 import pickle
 import re
 
@@ -14,6 +15,7 @@ from gnomon.sources import (
     FORMATS,
     POINTER_COLUMNS,
     NotReadBack,
+    SourceError,
     UnsupportedFormat,
     check_written,
     open_source,
@@ -96,6 +98,33 @@ def test_a_style_can_be_sent_to_a_task(case: Case) -> None:
         assert sent == style
         assert sent.ending in (".parquet", ".avro", ".orc", ".csv", ".jsonl")
         assert write(case.format, sent, case.table.schema, case.table.to_batches()).size > 0
+
+
+class Failing(BytesReader):
+    """One of its reads, counted from 0, has other bytes."""
+
+    def __init__(self, data: bytes, nth: int) -> None:
+        super().__init__(data)
+        self._nth = nth
+
+    def _bytes(self, offset: int, length: int) -> bytes:
+        data = super()._bytes(offset, length)
+        return bytes(byte ^ 0x55 for byte in data) if len(self.reads) == self._nth + 1 else data
+
+
+def test_a_file_whose_bytes_change_between_reads_gives_a_style_or_an_error_with_its_name(case: Case) -> None:
+    data = written(case.table, case.format, case.options()).data
+    refused = []
+    for nth in itertools.count():
+        reader = Failing(data, nth)
+        try:
+            style_of(reader, case.format, case.options())
+        except SourceError as error:
+            refused.append(error.path)
+        if len(reader.reads) <= nth:
+            break
+    assert set(refused) <= {"memory/file"}
+    assert refused or case.format in ("csv", "jsonl")
 
 
 def test_a_column_that_the_files_lack_is_added(case: Case) -> None:
