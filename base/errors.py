@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 from gnomon.base.actions import Action
 
 MOST_SHOWN = 80  # characters of a found value
-_LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
+_LINE_ENDS = re.compile(r"\s*[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]\s*")  # as `str.splitlines` finds them
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # pyarrow has classes for memory errors. The libraries it calls report them as text.
 NO_MEMORY = re.compile(
     r"malloc of size|not enough memory|out of memory|bad_alloc|cannot allocate memory", re.IGNORECASE
@@ -125,9 +126,11 @@ def check_memory(error: Exception) -> None:
 
 
 def composed(place: str, fault: str, advice: str) -> str:
-    """The text of an error, from its parts."""
+    """The text of an error, from its parts, on one line: control characters of the place are escaped, so that it still
+    names the file, and line ends elsewhere become spaces."""
+    place = _CONTROLS.sub(lambda found: repr(found[0])[1:-1], place)
     text = ": ".join(part for part in (place, fault) if part)
-    return "; ".join(part for part in (text, advice) if part)
+    return _LINE_ENDS.sub(" ", "; ".join(part for part in (text, advice) if part))
 
 
 def _made(kind: type[GnomonError], args: tuple[Any, ...]) -> GnomonError:

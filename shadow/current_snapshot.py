@@ -222,7 +222,7 @@ class CurrentSnapshot:
             return
         if is_there:
             what = f"the store does not list snapshot {present.number}, which is there, and is answered from"
-            raise Unreachable(what, self._storage.root)
+            raise Unreachable(what, self._storage.root, action=Action.RUN_AGAIN_ANSWERING)
 
     def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
         """Read an answer from the current state. Where a vacuum has removed a file of the index (IndexFileGone, or an

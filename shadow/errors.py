@@ -16,6 +16,7 @@ __all__ = [
     "DamagedIndexFile",
     "DamagedMetadata",
     "DamagedSource",
+    "Denied",
     "FileChanged",
     "FilesGone",
     "FilesVanished",
@@ -38,6 +39,7 @@ __all__ = [
     "StorageError",
     "UnknownColumn",
     "Unreachable",
+    "Unreadable",
     "UnsafeStore",
     "UnsortedKeys",
     "UnsupportedFormat",
@@ -134,6 +136,16 @@ class TableChanged(ConcurrentCommit):
 
 class StorageError(ShadowError):
     """The store cannot be read or written."""
+
+
+class Unreadable(StorageError, OSError):
+    """The operating system does not let a local file or folder be read. It is an OSError too, with its `errno`,
+    `strerror` and `filename`, as long as it is not pickled. That a file is not there is a FileNotFoundError instead,
+    which callers turn into an error that says which file they need."""
+
+
+class Denied(Unreadable, PermissionError):
+    """This user may not read a local file or folder."""
 
 
 class OutOfTime(StorageError):

@@ -1,7 +1,7 @@
 """gnomon export: the entries of an index in the layout of another format."""
 
+import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,7 +31,7 @@ def export(
     if not iceberg_index:
         raise UsageError("export: expected --iceberg-index, the only layout")
     storage, out = storage_at(index), storage_at(folder)
-    if is_local(out.root) and Path(out.root).exists():
+    if is_local(out.root) and os.path.lexists(out.root):
         raise UsageError("the folder exists; name a new one", folder)
     exported = export_iceberg_index(storage, open_view(storage), out, buckets)
     if json:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,7 +111,7 @@ def _texts(given: list[str], keys_file: str | None) -> Iterator[str]:
             yield text
     if keys_file is not None:
         path = Path(as_location(keys_file))
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise UsageError(f"--keys: {keys_file}: no such file on this machine; expected one key a line")
         with path.open(encoding="utf-8") as lines:
             yield from (line for line in map(_line, lines) if line)

@@ -21,9 +21,10 @@ from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
 from gnomon.jobs.local import has_spark
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
+from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import check_apart, source_of
 from gnomon.shadow.storage import is_local as is_on_disk
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import storage_at, writing
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -60,7 +61,7 @@ def load(
     target = storage_at(out).root
     if not is_on_disk(target):
         raise UsageError("rows are written to local disks only; name a folder here", out)
-    if Path(target).exists():
+    if os.path.lexists(target):
         raise UsageError("the folder exists; name a new one", out)
     opened = open_index(index)
     spec = opened.spec
@@ -89,7 +90,7 @@ def _visible_path(path: str) -> str:
     if not path:
         raise SourceNotFound("no such file", "(empty)", expected=EXPECTED)
     plain = storage_at(path).root
-    if not is_on_disk(plain) or not Path(plain).exists():
+    if not is_on_disk(plain) or not os.path.exists(plain):
         raise SourceNotFound("no such file on this machine", path, expected=EXPECTED)
     return plain
 
@@ -107,11 +108,17 @@ def _write_locally(
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A folder to write to. It gets its name when it is complete, and is removed after an error."""
+    """A folder to write to. It gets its name when it is complete, and is removed after an error. Errors of the disk
+    name the target."""
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         yield staged
-        os.rename(staged, target)
+        with writing(target):
+            os.rename(staged, target)
+    except StorageError as error:
+        if error.path == str(staged):
+            raise error.with_fields(path=str(target)) from error.__cause__
+        raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

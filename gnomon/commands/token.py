@@ -15,6 +15,7 @@ import typer
 from gnomon.commands.output import say
 from gnomon.service.access import Token, new_token, parse_tokens
 from gnomon.shadow import UsageError
+from gnomon.shadow.storage import writing
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 MOST_DAYS = 36_500
@@ -48,9 +49,10 @@ def append(file: Path, made: Token) -> None:
     """Add the line of a token to a file. A new file is readable by its owner only. The file is replaced as a whole: a
     service that reads it sees the old lines, or all lines.
 
-    UsageError where the file has other content than tokens; such a file is not changed."""
-    target = file.resolve()  # a link stays a link
-    with _alone_in(target.parent):
+    UsageError where the file has other content than tokens; such a file is not changed. StorageError where the disk
+    fails."""
+    target = Path(os.path.realpath(file))  # a link stays a link
+    with writing(file), _alone_in(target.parent):
         try:
             before, status = target.read_bytes(), target.stat()
         except FileNotFoundError:

@@ -10,12 +10,13 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from gnomon.base.actions import Action
 from gnomon.indexer.keys import quoted
 from gnomon.indexer.tables.columns import columns_of_table, partition_types
 from gnomon.indexer.tables.formats import format_of_table, is_like_table
 from gnomon.jobs.files import CatalogTable
-from gnomon.shadow.errors import KeyTypeError, SourceNotFound, UsageError
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.errors import KeyTypeError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.storage import storage_at, words_of
 from gnomon.shadow.tables import (
     TABLE_PREFIX,
     LakeSource,
@@ -26,6 +27,7 @@ from gnomon.shadow.tables import (
     stored_partition,
 )
 
+NOT_THERE = ("[TABLE_OR_VIEW_NOT_FOUND", "[SCHEMA_NOT_FOUND")  # the beginnings of errors of Spark
 SESSION_CATALOG = "spark_catalog"
 LAKE_PROVIDERS = ("delta", "iceberg", "hudi")
 
@@ -86,7 +88,7 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
             spark.sql(f"ALTER TABLE {name} ADD PARTITION ({spec}) LOCATION {_literal(f'{root}/{folder}')}")
         except AnalysisException as error:
             if folder not in _folders(spark, source, root):  # otherwise another program registered it
-                reason = str(error).partition("\n")[0]
+                reason = words_of(error)
                 raise UsageError(f"{root}/{folder} cannot be registered as a partition: {reason}", source) from None
 
 
@@ -169,10 +171,13 @@ class _Found:
         try:
             self._table = self._catalog.getTableMetadata(self._name)
         except AnalysisException as error:
-            reason = str(error).partition(". ")[0].partition("\n")[0]
-            raise SourceNotFound(
-                f"not in the catalog of this Spark session ({reason})", f"{TABLE_PREFIX}{asked}"
-            ) from None
+            reason = words_of(error).partition(". ")[0]
+            if not str(error).startswith(NOT_THERE):
+                what = f"the catalog of this Spark session cannot be read ({reason})"
+                action = Action.CHECK_SESSION_CATALOG
+                raise StorageError(what, f"{TABLE_PREFIX}{asked}", action=action) from None
+            what = f"not in the catalog of this Spark session ({reason})"
+            raise SourceNotFound(what, f"{TABLE_PREFIX}{asked}", action=Action.NAME_TABLE) from None
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import REJECTED_FOLDER, Append
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.storage import Storage, is_local, storage_at
+from gnomon.shadow.storage import Storage, is_local, storage_at, writing
 from gnomon.sources import POINTER_COLUMNS
 
 PIECE_BYTES = 64 << 20  # of rows in memory
@@ -74,9 +74,9 @@ def report_target(report: str, columns: Sequence[str]) -> Path:
     path = storage_at(report).root
     if not is_local(path):
         raise UsageError("a report is written to a local disk; name a file here", report)
-    if Path(path).exists():
+    if os.path.lexists(path):
         raise UsageError("the file exists; name a new one", report)
-    if not Path(path).parent.is_dir():
+    if not os.path.isdir(os.path.dirname(path)):
         raise UsageError("no such folder; expected an existing folder for the report", report)
     taken = [name for name in (REASON, *POINTER_COLUMNS) if name in columns]
     if taken:
@@ -145,10 +145,12 @@ def _told(piece: pa.Table, opened: Index, schema: pa.Schema, wanted: pa.Schema, 
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A file to write to, which gets its name when it is complete."""
+    """A file to write to, which gets its name when it is complete. StorageError where the disk fails."""
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        yield staged
-        os.rename(staged, target)
+        with writing(target):
+            yield staged
+            os.rename(staged, target)
     finally:
-        staged.unlink(missing_ok=True)
+        with suppress(OSError):
+            staged.unlink()

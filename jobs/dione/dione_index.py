@@ -114,7 +114,8 @@ def _columns(index: DioneIndex) -> tuple[list[str], list[str]]:
                 damage = damage or error
     if damage is not None:
         raise UsageError(f"no file of the index of Dione's can be read; the first one: {damage}", index.name)
-    raise SourceNotFound(f"no files of an index of Dione's (names that end in {SUFFIX})", index.name)
+    what = f"no files of an index of Dione's (names that end in {SUFFIX})"
+    raise SourceNotFound(what, index.name, expected="the folder of such an index")
 
 
 def _columns_of(schema: EntrySchema, file: DioneFile) -> tuple[list[str], list[str]]:

@@ -134,7 +134,7 @@ def listed(
     try:
         with storage.open(info.path, known=info) as reader:
             yield reader
-    except (FileChanged, FileNotFoundError, NotADirectoryError) as error:
+    except (FileChanged, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         what, where = "changed" if isinstance(error, FileChanged) else "vanished", join(storage.root, info.path)
         raise StalePointer(f"the file {what} {when}", where, action=action) from None
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.shadow.errors import StorageError, UnsupportedFormat
+from gnomon.shadow.storage import writing
 
 GROUP_BYTES = 64 << 20  # of rows in a row group, in memory
 FILE = "part-00000.parquet"
@@ -18,21 +19,20 @@ def write_parquet(rows: pa.RecordBatchReader, folder: Path, on_progress: Callabl
     where the disk fails."""
     count, held = 0, _Held()
     try:
-        folder.mkdir(parents=True)
-        with pq.ParquetWriter(folder / FILE, rows.schema, compression="zstd") as writer:
-            for batch in rows:
-                count += batch.num_rows
-                if held.add(batch) >= GROUP_BYTES:
-                    writer.write_table(held.taken(rows.schema))
-                    on_progress(count)
-            writer.write_table(held.taken(rows.schema))
-        written = pq.read_metadata(folder / FILE).num_rows
+        with writing(folder):
+            folder.mkdir(parents=True)
+            with pq.ParquetWriter(folder / FILE, rows.schema, compression="zstd") as writer:
+                for batch in rows:
+                    count += batch.num_rows
+                    if held.add(batch) >= GROUP_BYTES:
+                        writer.write_table(held.taken(rows.schema))
+                        on_progress(count)
+                writer.write_table(held.taken(rows.schema))
+            written = pq.read_metadata(folder / FILE).num_rows
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UnsupportedFormat(
             f"the rows cannot be written as Parquet ({error}); load other columns", str(folder)
         ) from None
-    except OSError as error:
-        raise StorageError(f"the rows cannot be written: {error}", str(folder)) from None
     if written != count:
         raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(folder))
     on_progress(count)

@@ -22,7 +22,7 @@
 - `trace`              the steps of one request, with their times and reads
 - `fingerprint`        whether a file is still the one on record
 - `create_only_probe`  whether a store refuses to overwrite a file
-- `redaction`          addresses without secrets
+- `redaction`          the words of errors and addresses, without secrets
 """
 
 from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
@@ -31,10 +31,11 @@ from gnomon.shadow.storage.contract import NO_INODE, STAGED, FileInfo, OpenFile,
 from gnomon.shadow.storage.create_only_probe import PROBE_FOLDER, probe, time_of_store
 from gnomon.shadow.storage.deadlines import awaited, check, within
 from gnomon.shadow.storage.fingerprint import ANY_TIME, Identity, difference, identity, is_in_doubt
-from gnomon.shadow.storage.local import LocalStorage
+from gnomon.shadow.storage.local import LocalStorage, writing
 from gnomon.shadow.storage.local_status import status_in_memory
 from gnomon.shadow.storage.locations import (
     Place,
+    access_action,
     as_location,
     below,
     endpoint_of,
@@ -47,6 +48,7 @@ from gnomon.shadow.storage.locations import (
     storage_at,
 )
 from gnomon.shadow.storage.no_waiting import WouldWait, check_may_wait, may_wait, without_waiting
+from gnomon.shadow.storage.redaction import without_secrets, words_of
 from gnomon.shadow.storage.retries import looked_twice, patiently
 from gnomon.shadow.storage.source import SourceStorage, source_storage
 from gnomon.shadow.storage.thread_pool import threads
@@ -76,6 +78,7 @@ __all__ = [
     "Trace",
     "TracedReader",
     "WouldWait",
+    "access_action",
     "as_location",
     "awaited",
     "below",
@@ -104,5 +107,8 @@ __all__ = [
     "threads",
     "time_of_store",
     "within",
+    "without_secrets",
     "without_waiting",
+    "words_of",
+    "writing",
 ]

@@ -1,7 +1,8 @@
 """The interface of every store: the root of an index or a source, and the operations below it.
 
 Paths are relative to the root, with forward slashes. A name that the store cannot hold is a StorageError. So is a store
-that refuses, does not answer, or keeps failing. The error is one line: what is wrong, where, and what to do.
+that refuses, does not answer, or keeps failing, and a local file that the system does not let be read (Unreadable). The
+error is one line: what is wrong, where, and what to do.
 """
 
 from collections.abc import Iterable, Iterator

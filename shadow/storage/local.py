@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.errors import AlreadyExists, Denied, FileChanged, StorageError, Unreadable
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from gnomon.shadow.storage.fingerprint import difference
 from gnomon.shadow.storage.local_status import note_file_system
 from gnomon.shadow.storage.no_waiting import check_may_wait, check_opens, read_at
+from gnomon.shadow.storage.redaction import words_of
 
 ACTIONS = {
     errno.ENOSPC: Action.FREE_SPACE,
@@ -27,9 +28,15 @@ ACTIONS = {
     errno.EACCES: Action.USE_WRITABLE_FOLDER,
     errno.EPERM: Action.USE_HARD_LINKS,
     errno.ENOTDIR: Action.USE_FOLDERS,
+    errno.EEXIST: Action.USE_FOLDERS,
+    errno.ELOOP: Action.MEND_LINKS,
+    errno.EMFILE: Action.RAISE_OPEN_FILES,
+    errno.ENFILE: Action.RAISE_OPEN_FILES,
     errno.ENAMETOOLONG: Action.USE_SHORTER_NAME,
     errno.EAGAIN: Action.RUN_AGAIN_LATER,
 }
+READ_ACTIONS = ACTIONS | {errno.EACCES: Action.LET_READ, errno.EPERM: Action.LET_READ}
+MEANING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # of the contract of a store
 TRIES = 100  # of steps that other programs undo; each time one made progress, so more tries mean an error
 AGAIN = "other programs change the folder again and again"
 _durable: set[tuple[str, int, int]] = set()  # folders whose names this process has synced: path, device, inode
@@ -45,7 +52,8 @@ class LocalFile:
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1
         check_opens(str(path))
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
+        with _reading(path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):  # open succeeds for a folder, too
             raise IsADirectoryError(f"{path}: not a file")
@@ -62,8 +70,9 @@ class LocalFile:
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        parts = [self._read(offset, length) for offset, length in ranges]
-        self._check()
+        with _reading(self.name):
+            parts = [self._read(offset, length) for offset, length in ranges]
+            self._check()
         return parts
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -125,12 +134,13 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         check_may_wait(path)
-        return (self._root / path).read_bytes()
+        with _reading(self._root / path):
+            return (self._root / path).read_bytes()
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
         target = self._root / path
         staged = target.parent / f"{STAGED}{uuid.uuid4().hex}"
-        with _writing(target):
+        with writing(target):
             try:
                 with self._create(staged) as file:
                     file.writelines(chunks)
@@ -151,9 +161,9 @@ class LocalStorage:
     def move_new(self, path: str, target: str) -> None:
         """Move a file. The old name goes when the new one is durable and refers to the same file."""
         origin, goal = self._root / path, self._root / target
-        with _writing(origin, FileNotFoundError), self._relying_on(goal):
+        with writing(origin, FileNotFoundError), self._relying_on(goal):
             file = origin.open("rb")
-        with file, _writing(goal, FileNotFoundError), self._relying_on(goal):
+        with file, writing(goal, FileNotFoundError), self._relying_on(goal):
             moved = os.fstat(file.fileno())
             os.fsync(file.fileno())
             for _ in range(TRIES):
@@ -204,7 +214,7 @@ class LocalStorage:
     def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:
         check_may_wait(folder)
         try:
-            with os.scandir(self._root / folder) as entries:
+            with _reading(self._root / folder), os.scandir(self._root / folder) as entries:
                 found = [(entry.name + "/" * entry.is_dir(), entry) for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -218,12 +228,12 @@ class LocalStorage:
                 yield info
 
     def delete(self, path: str) -> None:
-        with _writing(self._root / path):
+        with writing(self._root / path):
             (self._root / path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
         folder = self._root / path
-        with _writing(folder):
+        with writing(folder):
             for _ in range(TRIES):
                 try:
                     shutil.rmtree(folder)
@@ -237,7 +247,7 @@ class LocalStorage:
             raise OSError(errno.EAGAIN, AGAIN)
 
     def delete_empty(self, path: str) -> None:
-        with _writing(self._root / path):
+        with writing(self._root / path):
             for folder, _, _ in os.walk(self._root / path, topdown=False):
                 try:
                     os.rmdir(folder)
@@ -251,7 +261,8 @@ class LocalStorage:
 def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
     """A file of a listing; None where it is gone since, or is not a file (a pipe, a broken link)."""
     try:
-        status = entry.stat()
+        with _reading(entry.path):
+            status = entry.stat()
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -265,16 +276,37 @@ def _attributes(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
+class _reading:  # noqa: N801 as the functions beside it; a class costs a read less than a generator
+    """Turn errors of the operating system into one line with the file and the advice, except those in MEANING."""
+
+    def __init__(self, target: Path | str) -> None:
+        self._target = target
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, (*MEANING, StorageError)):
+            kind = Denied if isinstance(error, PermissionError) else Unreadable
+            reason, number = error.strerror or type(error).__name__, error.errno or 0
+            where = str(error.filename or self._target)
+            raised = kind(reason, where, action=READ_ACTIONS.get(number, Action.CHECK_DISK))
+            raised.errno, raised.strerror, raised.filename = error.errno, error.strerror, where
+            raise raised from error
+
+
 @contextmanager
-def _writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
+def writing(target: Path, *meaning: type[OSError]) -> Iterator[None]:
     """Turn errors of the operating system into one line with the file and the advice, except errors in `meaning`."""
     check_may_wait(str(target))
     try:
         yield
     except meaning:
         raise
+    except StorageError:  # of a file that is read meanwhile
+        raise
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = error.strerror or words_of(error) or type(error).__name__
         raise StorageError(reason, str(target), action=ACTIONS.get(error.errno or 0, Action.CHECK_DISK)) from error
 
 
@@ -282,7 +314,7 @@ def _link(staged: Path, target: Path) -> None:
     try:
         os.link(staged, target)
     except FileExistsError:
-        raise AlreadyExists("the name is taken", str(target)) from None
+        raise AlreadyExists("the name is taken", str(target), action=Action.RUN_AGAIN) from None
 
 
 def _is_at(path: Path, file: os.stat_result) -> bool:

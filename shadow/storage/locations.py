@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
+from gnomon.base.actions import Action
 from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage.contract import Storage
 from gnomon.shadow.storage.local import LocalStorage
@@ -21,6 +22,8 @@ ENDPOINTS = {  # environment variables with the address of a store; the first on
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+CREDENTIALS = {"s3": Action.SET_S3_KEYS, "gs": Action.SET_GOOGLE_ACCOUNT, "az": Action.SET_AZURE_KEYS}
+WRONG_CLOCK = "TimeTooSkewed"  # in the answer of S3 to a request whose time is far from the store's
 Place = str | os.PathLike[str]
 """A path, which may begin with `~` for the user's own folder, or a URL."""
 ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
@@ -35,6 +38,8 @@ def as_location(place: Place) -> str:
         raise UsageError("a place", expected="a path or URL", found=repr(place)) from None
     if isinstance(location, bytes):
         raise UsageError("a place", expected="a path or URL as text", found=repr(place))
+    if "\0" in location:
+        raise UsageError("a null character", location, expected="a path or URL without one")
     return os.path.expanduser(location) if location.startswith("~") else location
 
 
@@ -92,6 +97,14 @@ def endpoint_of(root: str) -> str:
     """The address of a root's store, if the environment names one; "" for the store's default address."""
     scheme = root.partition("://")[0]
     return next((os.environ[name] for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name)), "")
+
+
+def access_action(location: str, words: str = "") -> Action:
+    """The advice for a store that refuses access to a location. `words` are the store's."""
+    if WRONG_CLOCK in words:
+        return Action.SET_CLOCK
+    scheme = location.partition("://")[0]
+    return CREDENTIALS.get(ALIASES.get(scheme, scheme), Action.CHECK_STORE_SETTINGS)
 
 
 def is_local(root: str) -> bool:

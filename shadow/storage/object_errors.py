@@ -15,12 +15,12 @@ from obstore.exceptions import (
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import StorageError
-from gnomon.shadow.storage.redaction import without_secrets
+from gnomon.shadow.storage.locations import access_action
+from gnomon.shadow.storage.redaction import words_of
 from gnomon.shadow.storage.retries import Expired, Passing
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 STATUS = re.compile(r"status code: (\d{3})")
-CODE = re.compile(r"<Code>(.*?)</Code>")
 EXPIRED = re.compile("<Code>(ExpiredToken|ExpiredTokenException|TokenRefreshRequired)</Code>")
 CONTRADICTING = (408, 409, 412, 416, 429)  # busy, or refusals of what was not asked
 PASSES = re.compile("<Code>RequestTimeout</Code>")  # S3 says 400
@@ -28,13 +28,6 @@ CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 NO_REQUEST = "HTTP error: builder error"  # a setting of which the client cannot make a request
 BAD_NAME = "Error parsing Path|empty path segment"
 METADATA_SERVICE = "169.254.169.254"  # the client asks it for credentials where the environment has none
-TOOK = re.compile(r" in \d+(\.\d+)?(ns|µs|us|ms|s)\b")
-MOST_WORDS = 300  # characters
-CREDENTIALS = {
-    "s3": Action.SET_S3_KEYS,
-    "gs": Action.SET_GOOGLE_ACCOUNT,
-    "az": Action.SET_AZURE_KEYS,
-}
 PANIC_MODULE = "pyo3_runtime"  # the module of the exceptions of panics in obstore's Rust
 Meaning = tuple[type[Exception], ...]
 Result = TypeVar("Result")
@@ -64,13 +57,13 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
         UnknownConfigurationKeyError,
         ValueError,
     ) as error:
-        raise StorageError(f"a name or setting that the store cannot hold: {reason(error)}", where) from None
+        raise StorageError(f"a name or setting that the store cannot hold: {words_of(error)}", where) from None
     except BaseError as error:
         raise _other(where, error, meaning) from None
     except BaseException as error:
         if type(error).__module__ != PANIC_MODULE:
             raise
-        raise StorageError(f"a setting that the store's client cannot take: {reason(error)}", where) from None
+        raise StorageError(f"a setting that the store's client cannot take: {words_of(error)}", where) from None
 
 
 def status(error: BaseException) -> int | None:
@@ -79,20 +72,12 @@ def status(error: BaseException) -> int | None:
     return int(match[1]) if match else None
 
 
-def reason(error: BaseException) -> str:
-    """The text of an obstore error on one line, without its XML, its tree of causes and how long the try took."""
-    text = TOOK.sub("", str(error).partition("\n\nDebug source")[0])
-    code = CODE.search(text)
-    words = without_secrets(" ".join(text.partition("<?xml")[0].split()).rstrip(" :"))[:MOST_WORDS]
-    return f"{words} {code[1]}" if code else words
-
-
 def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
     text, found = str(error), status(error)
     if NO_BUCKET.search(text):
         return no_bucket(where)
     if re.search(BAD_NAME, text):
-        return StorageError(f"an object there has a name that cannot be a path; rename it: {reason(error)}", where)
+        return StorageError(f"an object there has a name that cannot be a path; rename it: {words_of(error)}", where)
     if RangeRefused in meaning and (found == 416 or "Wanted range starting at" in text):
         return RangeRefused()
     if expired := _expired(where, error):
@@ -103,26 +88,25 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
         what = f"the certificate of the store is not trusted ({certificate[1]})"
         return StorageError(what, where, action=Action.TRUST_CERTIFICATE)
     if NO_REQUEST in text:
-        return StorageError(f"a setting of the store's client is wrong: {reason(error)}", where, action=_action(where))
+        return StorageError(
+            f"a setting of the store's client is wrong: {words_of(error)}", where, action=access_action(where)
+        )
     if METADATA_SERVICE in text:
-        return StorageError("no credentials for the store", where, action=_action(where))
+        return StorageError("no credentials for the store", where, action=access_action(where))
     if found is None or found >= 500 or found in CONTRADICTING or PASSES.search(text):
-        return Passing(f"the store does not answer: {reason(error)}", where)
-    return StorageError(f"the store refuses: {reason(error)}", where)
+        return Passing(f"the store does not answer: {words_of(error)}", where)
+    return StorageError(f"the store refuses: {words_of(error)}", where)
 
 
 def _expired(where: str, error: BaseException) -> Expired | None:
-    what = f"the store refuses access: {reason(error)}"
-    return Expired(what, where, action=_action(where)) if EXPIRED.search(str(error)) else None
+    what = f"the store refuses access: {words_of(error)}"
+    return Expired(what, where, action=access_action(where)) if EXPIRED.search(str(error)) else None
 
 
 def no_bucket(where: str) -> StorageError:
-    return StorageError("the store has no such bucket", where, expected="one that exists")
+    return StorageError("the store has no such bucket", where, action=Action.MAKE_BUCKET)
 
 
 def _no_access(where: str, error: BaseError) -> StorageError:
-    return StorageError(f"the store refuses access ({reason(error)})", where, action=_action(where))
-
-
-def _action(where: str) -> Action:
-    return CREDENTIALS.get(where.partition("://")[0], Action.CHECK_STORE_SETTINGS)
+    words = words_of(error)
+    return StorageError(f"the store refuses access ({words})", where, action=access_action(where, words))

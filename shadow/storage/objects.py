@@ -21,8 +21,9 @@ from gnomon.shadow.storage.concurrency import in_order
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
 from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
 from gnomon.shadow.storage.object_clients import Clients, connect
-from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, reason, translated
+from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, translated
 from gnomon.shadow.storage.ranges import Range
+from gnomon.shadow.storage.redaction import words_of
 from gnomon.shadow.storage.remote_file import RemoteFile
 from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, retried
 
@@ -215,9 +216,9 @@ class ObjectStorage:
             except AlreadyExistsError as error:  # or another put is under way (409 of S3)
                 owner = self._owner(key)
                 if owner is None:  # taken a moment ago, or by an object that this name does not reach
-                    raise Passing(reason(error), where) from None
+                    raise Passing(words_of(error), where) from None
                 if owner != token:
-                    raise AlreadyExists("the name is taken", where) from None
+                    raise AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN) from None
             except FileNotFoundError:
                 raise no_bucket(where) from None
 
@@ -257,9 +258,9 @@ class ObjectStorage:
                 obstore.copy(self._clients.puts, self._key(path), key, overwrite=False)
             except AlreadyExistsError as error:
                 if self._owner(key) is None:  # another copy is under way
-                    raise Passing(reason(error), where) from None
+                    raise Passing(words_of(error), where) from None
                 if not (in_doubt and self._are_equal(path, target)):
-                    raise AlreadyExists("the name is taken", where) from None
+                    raise AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN) from None
             except BaseError:
                 in_doubt = True
                 raise

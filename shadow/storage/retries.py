@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
+from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
 from gnomon.shadow.errors import OutOfTime, Unreachable, UsageError
 from gnomon.shadow.storage.contract import Readable
@@ -94,7 +95,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
             is_last = tries >= patience.tries
             if (is_last and took > minutes_of_jobs() * 60) if is_job else (is_last or took > patience.overall):
                 what = f"{error.what}; gave up after {tries} tries in {took:.1f} s"
-                raise Unreachable(what, error.path, action=error.action) from None
+                raise Unreachable(what, error.path, action=error.action or Action.RUN_AGAIN_ANSWERING) from None
             failure = error
         pause = min(longest, patience.first_wait * 2 ** min(tries - 1, 30)) * _CHANCE.uniform(0.5, 1)
         remaining = left()

@@ -12,6 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.concurrency import in_order
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
@@ -143,7 +144,7 @@ class WebHdfsStorage:
             except DEAD_ENDS:
                 raise StorageError(f"the store does not rename {path} to it ({failure})", where) from None
             if found.etag != moved.etag:
-                raise AlreadyExists("the name is taken", where) from None
+                raise AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN) from None
 
         self._retried(target, rename)
 

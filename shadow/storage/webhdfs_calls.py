@@ -161,7 +161,7 @@ class WebHdfs:
         if kind == "ParentNotDirectoryException" or message.endswith("(is not a directory)"):
             return NotADirectoryError(f"{where}: a folder of the path is a file")
         if kind == "FileAlreadyExistsException":
-            return AlreadyExists("the name is taken", where)
+            return AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN)
         if kind in PASSING or any(words in message for words in PASSING_WORDS):
             return Passing(f"the store is not ready: {message}", where)
         if answer.status == 401 or TOKEN_ERROR in message:

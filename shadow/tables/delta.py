@@ -23,14 +23,28 @@ from pyroaring import BitMap64
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored, is_key_type, key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, below, endpoint_of, is_absolute, is_local, join, storage_at
+from gnomon.shadow.storage import (
+    Storage,
+    access_action,
+    below,
+    endpoint_of,
+    is_absolute,
+    is_local,
+    join,
+    storage_at,
+    words_of,
+)
 from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import partition_stored, typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
 UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
-NO_ACCESS = re.compile("privileges|ExpiredToken|AccessDenied|Unauthorized|credential", re.IGNORECASE)
+# In an error of deltalake's store: it refuses access, has no such bucket, or does not answer.
+NO_ACCESS = re.compile("privileges|ExpiredToken|AccessDenied|Unauthorized|Forbidden|credential", re.IGNORECASE)
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
+NO_ANSWER = re.compile(r"HTTP error|status code: (5\d\d|408|409|412|429)")
+NO_FOLDER = "Invalid table location"
 NO_CHECKPOINT = "_last_checkpoint hint but didn't find any checkpoints"  # the same
 CHECKPOINT_HINT = "_last_checkpoint"
 DECODED = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")  # deltalake reads them as other characters
@@ -206,19 +220,26 @@ def delta_errors(name: str) -> Iterator[None]:
         yield
     except TableNotFoundError as error:
         raise SourceNotFound(
-            f"no Delta table there ({_line(error)})", name, expected="a folder with _delta_log"
+            f"no Delta table there ({words_of(error)})", name, expected="a folder with _delta_log"
         ) from None
     except ShadowError:
         raise
     except (DeltaError, OSError) as error:
-        if UNSUPPORTED in str(error):
-            raise UsageError(f"a table that deltalake does not read ({_line(error)})", name) from None
-        action = Action.CHECK_STORE_SETTINGS if NO_ACCESS.search(str(error)) else Action.RUN_AGAIN_OR_REPAIR
-        raise StorageError(f"its log cannot be read ({_line(error)})", name, action=action) from None
+        words = words_of(error)
+        if UNSUPPORTED in words:
+            raise UsageError(f"a table that deltalake does not read ({words})", name) from None
+        if NO_FOLDER in words:
+            raise SourceNotFound(f"no Delta table there ({words})", name, expected="a folder with _delta_log") from None
+        raise StorageError(f"its log cannot be read ({words})", name, action=_advice(name, words)) from None
 
 
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _advice(name: str, words: str) -> Action:
+    """What to do where the log of a table cannot be read."""
+    if NO_ACCESS.search(words):
+        return access_action(name.removeprefix("delta:"), words)
+    if NO_BUCKET.search(words):
+        return Action.MAKE_BUCKET
+    return Action.RUN_AGAIN_ANSWERING if NO_ANSWER.search(words) else Action.RUN_AGAIN_OR_REPAIR
 
 
 def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, LakeFile]:

@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaProtocolError, SchemaMi
 from deltalake.transaction import AddAction, RemoveAction
 
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.storage import probe, storage_at
+from gnomon.shadow.storage import probe, storage_at, words_of
 from gnomon.shadow.tables.delta import MAPPING, column_type, delta_errors, open_table, with_values
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
@@ -101,7 +101,7 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
         except CommitFailedError:
             continue
         except REFUSED as error:
-            raise changed(f"deltalake refuses the commit ({_line(error)})", name) from None
+            raise changed(f"deltalake refuses the commit ({words_of(error)})", name) from None
         except Exception as error:  # deltalake raises the errors of its parts as any kind, also after the commit
             last = partial(last_number, place, planned.uuid, planned.writer)
             if (failed := outcome(planned, last, error)) is not None:
@@ -163,10 +163,6 @@ def _check_store(place: str) -> None:
 def _open(place: str, name: str) -> DeltaTable:
     with delta_errors(name):
         return open_table(storage_at(place).root, to_commit=True)
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _fields(table: DeltaTable, name: str) -> pa.Schema:

@@ -9,9 +9,22 @@ from typing import Any
 import pyarrow as pa
 import requests
 from pyiceberg import types as iceberg_types
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import to_json
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    ForbiddenError,
+    NoSuchIdentifierError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
@@ -22,14 +35,18 @@ from pyiceberg.transforms import IdentityTransform
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, join, storage_at
+from gnomon.shadow.storage import Storage, join, storage_at, without_secrets, words_of
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, first_line, read_manifests
+from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, read_manifests
 from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
+GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NO_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
+NO_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
+NO_ANSWER = (ServerError, ServiceUnavailableError, TooManyRequestsError)
 HINT = "metadata/version-hint.text"
 NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")
 
@@ -109,7 +126,7 @@ def count_rows(place: str, version: TableVersion) -> int:
         table = StaticTable.from_metadata(version.metadata)
         return table.scan(snapshot_id=int(version.version)).count() if version.version else 0
     except Exception as error:
-        raise UsageError(f"pyiceberg cannot count its rows ({first_line(error)})", name) from error
+        raise UsageError(f"pyiceberg cannot count its rows ({words_of(error)})", name) from error
 
 
 def read_history(place: str, known: TableVersion) -> TableHistory:
@@ -162,35 +179,59 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
     try:
         if "/" not in place:
             catalog, _, identifier = place.partition(".")
-            if not identifier:
+            if "." not in identifier:
                 raise UsageError("", name, expected="iceberg:CATALOG.namespace.table, or the path of a metadata file")
-            with closing(load_catalog(catalog)) as opened:  # it connects again if the table is used to commit
+            with closing(_catalog(catalog, name)) as opened:  # it connects again if the table is used to commit
                 return opened.load_table(identifier)
         properties = {"py-io-impl": IMPLEMENTATION}
         try:
             return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), properties)
-        except FileNotFoundError:
+        except GONE:
             if known is None or not known.metadata or place.endswith(".json"):
                 raise
             return StaticTable.from_metadata(known.metadata, properties)
-    except NoSuchTableError as error:
-        raise SourceNotFound(f"the catalog has no such table ({first_line(error)})", name) from None
-    except FileNotFoundError as error:
+    except NO_TABLE as error:
+        what = f"the catalog has no such table ({words_of(error)})"
+        raise SourceNotFound(what, name, action=Action.NAME_TABLE) from None
+    except GONE as error:
+        if "/" not in place:
+            what = f"the catalog names a metadata file that is gone ({words_of(error)})"
+            raise SourceNotFound(what, name, action=Action.RESTORE_OR_REPAIR) from None
         raise SourceNotFound(
-            f"no metadata file there ({first_line(error)}); name one, as iceberg:/path/to/t/metadata/v3.metadata.json",
+            f"no metadata file there ({words_of(error)}); name one, as iceberg:/path/to/t/metadata/v3.metadata.json",
             name,
         ) from None
     except ShadowError:
         raise
     except (requests.ConnectionError, requests.Timeout) as error:
-        url = "" if error.request is None else f" at {error.request.url!s}"
-        raise StorageError(f"the catalog cannot be reached{url} ({_root_cause(error)})", name) from error
+        url = "" if error.request is None else f" at {without_secrets(str(error.request.url))}"
+        what = f"the catalog cannot be reached{url} ({_root_cause(error)})"
+        raise StorageError(what, name, action=Action.CHECK_CATALOG_RUNS) from error
     except Exception as error:
-        raise StorageError(
-            f"its metadata cannot be read ({type(error).__name__}: {first_line(error)})",
-            name,
-            action=Action.RUN_AGAIN_OR_REPAIR,
-        ) from error
+        what = f"its metadata cannot be read ({type(error).__name__}: {words_of(error)})"
+        raise StorageError(what, name, action=_advice(error, Action.RUN_AGAIN_OR_REPAIR)) from error
+
+
+def _catalog(catalog: str, name: str) -> Catalog:
+    """The catalog of this name. StorageError where its settings are missing or wrong."""
+    try:
+        return load_catalog(catalog)
+    except (requests.ConnectionError, requests.Timeout):
+        raise
+    except NotInstalledError as error:
+        raise StorageError(f"the catalog cannot be opened ({words_of(error)})", name) from error
+    except Exception as error:
+        what = f"the catalog cannot be opened ({type(error).__name__}: {words_of(error)})"
+        raise StorageError(what, name, action=_advice(error, Action.CHECK_CATALOG_SETTINGS)) from error
+
+
+def _advice(error: Exception, otherwise: Action) -> Action:
+    """What to do after an error of a catalog."""
+    if isinstance(error, NO_ACCESS):
+        return Action.CHECK_CATALOG_ACCESS
+    if isinstance(error, NO_ANSWER):
+        return Action.CHECK_CATALOG_RUNS
+    return Action.CHECK_CATALOG_SETTINGS if isinstance(error, RESTError) else otherwise
 
 
 def _newest_file(folder: str) -> str:
@@ -227,7 +268,7 @@ def _root_cause(error: BaseException) -> str:
     """The first line of the error that an error began with."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
-    return f"{type(error).__name__}: {first_line(error)}"
+    return f"{type(error).__name__}: {words_of(error)}"
 
 
 def _snapshot(table: Table, version: str, name: str) -> Snapshot | None:

@@ -41,7 +41,7 @@ from pyiceberg.typedef import Record
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import StorageError, UsageError
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import storage_at, words_of
 from gnomon.shadow.tables.iceberg import SIMPLE, load_table
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
@@ -130,7 +130,7 @@ def check_commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> 
             for one in entries:
                 manifest.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=0, data_file=one))
     except Exception as error:
-        what = f"the new rows cannot be entries of its metadata ({type(error).__name__}: {_line(error)})"
+        what = f"the new rows cannot be entries of its metadata ({type(error).__name__}: {words_of(error)})"
         raise UsageError(f"{what}; no row was appended", planned.name) from error
 
 
@@ -152,7 +152,7 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
             except CommitFailedException:
                 continue
             except REFUSED as error:
-                raise changed(f"the catalog refuses the commit ({_line(error)})", name) from None
+                raise changed(f"the catalog refuses the commit ({words_of(error)})", name) from None
             except Exception as error:
                 last = partial(last_number, place, planned.uuid, planned.writer)
                 if (failed := outcome(planned, last, error)) is not None:
@@ -175,10 +175,10 @@ def _prepared(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> 
     except MemoryError:
         raise
     except (OSError, RESTError, pa.ArrowException) as error:
-        what = f"its manifests cannot be written, so that nothing was committed ({_line(error)})"
+        what = f"its manifests cannot be written, so that nothing was committed ({words_of(error)})"
         raise StorageError(what, planned.name, action=Action.RUN_AGAIN) from error
     except Exception as error:
-        what = f"the new files cannot be entries of its metadata ({type(error).__name__}: {_line(error)})"
+        what = f"the new files cannot be entries of its metadata ({type(error).__name__}: {words_of(error)})"
         raise changed(what, planned.name) from error
     return transaction
 
@@ -217,10 +217,6 @@ def _keep_committed(table: Table, append: Any) -> None:
                 remove()
 
     append._clean_all_uncommitted = remove_unless_committed
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[DataFile]:

@@ -18,7 +18,7 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import MemoryFile
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
-from gnomon.shadow.storage import source_storage
+from gnomon.shadow.storage import source_storage, words_of
 from gnomon.shadow.tables.iceberg_manifests import (
     AVRO,
     EQUALITY_DELETES,
@@ -30,7 +30,6 @@ from gnomon.shadow.tables.iceberg_manifests import (
     Paths,
     avro_records,
     comparable,
-    first_line,
     read_file,
 )
 from gnomon.shadow.tables.lake_source import ddl_of
@@ -171,7 +170,7 @@ def position_deletes(data: bytes, file: Mapping[str, Any]) -> Iterable[tuple[str
             table = TABLES[kind](pa.BufferReader(data), columns=["file_path", "pos"])
         except (pa.ArrowException, OSError) as error:
             check_memory(error)
-            raise SourceError(f"a damaged file of position deletes ({first_line(error)})", where) from None
+            raise SourceError(f"a damaged file of position deletes ({words_of(error)})", where) from None
         named, numbers = table.column("file_path"), table.column("pos").to_numpy()
     elif kind == AVRO:
         rows, _ = avro_records(data, where)

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import below, storage_at
+from gnomon.shadow.storage import below, storage_at, words_of
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
 PARQUET, AVRO, ORC = DATA_FORMATS = ("PARQUET", "AVRO", "ORC")
@@ -86,7 +86,7 @@ def read_file(source: FileIO, location: str, name: str) -> bytes:
         what = "gone, though the table's metadata names it; the version may have expired"
         raise SourceNotFound(what, location) from None
     except (OSError, StorageError) as error:
-        what = f"a file of the metadata of {name} cannot be read ({first_line(error)})"
+        what = f"a file of the metadata of {name} cannot be read ({words_of(error)})"
         raise StorageError(what, location, action=Action.RUN_AGAIN_OR_REPAIR) from None
 
 
@@ -186,7 +186,3 @@ def _stored(value: Any, is_decimal: bool) -> Stored:
 def comparable(values: Iterable[Stored]) -> tuple[tuple[Stored, bool], ...]:
     """Partition values as Iceberg compares them: NaN equals NaN, and -0.0 differs from 0.0."""
     return tuple((one, isinstance(one, float) and math.copysign(1.0, one) < 0) for one in values)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -15,7 +15,7 @@ from pyarrow import types
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import ConcurrentCommit, ShadowError, SourceError, StorageError, TableChanged, UsageError
-from gnomon.shadow.storage import Readable, storage_at
+from gnomon.shadow.storage import Readable, storage_at, words_of
 from gnomon.shadow.tables.lake_source import format_module, place_of_name
 from gnomon.sources import open_source
 from gnomon.sources.types import FIELD_ID
@@ -118,7 +118,7 @@ def commit_to_table(planned: TableCommit, files: Sequence[NewFile]) -> None:
 def outcome(planned: TableCommit, last: Callable[[], int], error: Exception) -> StorageError | None:
     """None where a commit that ended with an error is in the table, of which `last` reads the writer's last number;
     else the error to raise."""
-    shown = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    shown = f"{type(error).__name__}: {words_of(error)}"
     try:
         number = last()
     except (ShadowError, OSError):

@@ -73,3 +73,8 @@ def test_other_fields_make_a_copy_with_the_same_cause() -> None:
     other = error.with_fields(action=Action.RESTORE)
     assert (other.__cause__, other.action, error.action) == (error.__cause__, Action.RESTORE, Action.BUILD_FULL)
     assert other.path == error.path
+
+
+def test_an_error_is_one_line_that_still_names_its_file() -> None:
+    error = GnomonError("broken\r\n  here\u2028now", "/lake/a\nb\x1b[31m", expected="one\nline")
+    assert str(error) == "/lake/a\\nb\\x1b[31m: broken here now; expected one line"

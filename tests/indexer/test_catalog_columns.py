@@ -260,7 +260,7 @@ def test_tables_that_are_not_read_are_refused_in_one_line(spark: SparkSession, d
     with pytest.raises(UsageError, match="partition dt=2 is of another format than the table"):
         build(spark, f"table:{mixed}", str(tmp_path / "index"), ["url"])
     spark.sql(f"ALTER TABLE {mixed} DROP PARTITION (dt='2')")
-    with pytest.raises(SourceNotFound, match="not in the catalog of this Spark session"):
+    with pytest.raises(SourceNotFound, match=r"not in the catalog of this Spark session .*; name a table"):
         build(spark, f"table:{database}.nothing", str(tmp_path / "index"), ["url"])
     with pytest.raises(UsageError, match=r"expected table:name or table:database.name"):
         build(spark, "table:a b c", str(tmp_path / "index"), ["url"])

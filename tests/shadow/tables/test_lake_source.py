@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import shutil
 import sys
 import zlib
@@ -22,8 +23,10 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StructType, UUIDType
+from pyiceberg.utils.config import Config
 from pyroaring import BitMap64
 
+from gnomon.base.actions import Action
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
 from gnomon.shadow import open_index
@@ -35,6 +38,7 @@ from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, av
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 from gnomon.shadow.verify import verify
 from tests.jobs.build.test_typed_partitions import move_table
+from tests.shadow.storage.test_objects import answering
 
 ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
 
@@ -109,13 +113,73 @@ def test_the_newest_version_of_a_delta_table_is_found_without_its_files(delta: s
         ("iceberg:/no/such/place", SourceNotFound, "no metadata file there"),
         ("iceberg:/no/such/v1.metadata.json", SourceNotFound, "no metadata file there"),
         ("iceberg:alone", UsageError, "expected iceberg:CATALOG.namespace.table"),
-        ("iceberg:nobody.ns.t", StorageError, "its metadata cannot be read"),
+        ("iceberg:nobody.ns.t", StorageError, "URI missing.*; check the settings of the catalog"),
+        ("iceberg:nobody.t", UsageError, "expected iceberg:CATALOG.namespace.table"),
     ],
 )
 def test_a_table_that_cannot_be_read_is_one_clear_error(name: str, kind: type[ShadowError], says: str) -> None:
     with pytest.raises(kind, match=says) as found:
         lake_source(name)
     assert "\n" not in str(found.value)
+
+
+def check_words(text: str, name: str, advice: str) -> None:
+    """Check that a text is one line of a table, with the advice at its end, without secrets and a client's times."""
+    assert text.startswith(f"{name}: ")
+    assert text.endswith(f"; {advice}")
+    assert not re.search(r"\n|\x1b|secret|Traceback|\d(ns|µs|ms|s)\b|max_retries|<\?xml", text), text
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "says", "advice"),
+    [
+        (403, "AccessDenied", "403 Forbidden AccessDenied", Action.SET_S3_KEYS),
+        (403, "RequestTimeTooSkewed", "RequestTimeTooSkewed", Action.SET_CLOCK),
+        (401, "", "401 Unauthorized", Action.SET_S3_KEYS),
+        (400, "ExpiredToken", "ExpiredToken", Action.SET_S3_KEYS),
+        (404, "NoSuchBucket", "NoSuchBucket", Action.MAKE_BUCKET),
+        (503, "SlowDown", "503 Service Unavailable SlowDown", Action.RUN_AGAIN_ANSWERING),
+        (400, "KeyTooLong", "KeyTooLong", Action.RUN_AGAIN_OR_REPAIR),
+    ],
+)
+def test_what_a_store_says_to_deltalake_is_one_line_with_the_advice(
+    status: int, code: str, says: str, advice: Action, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>x</Message></Error>\n' if code else ""
+    for name, value in {"ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s3-secret", "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with answering([(status, body.encode())]) as (url, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(StorageError, match=f"its log cannot be read .*{says}") as found:
+            lake_source("delta:s3a://lake/t")
+    check_words(str(found.value), "delta:s3a://lake/t", str(advice))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says", "advice"),
+    [
+        (401, {"error": {"message": "no", "type": "NotAuthorized", "code": 401}}, "no", Action.CHECK_CATALOG_ACCESS),
+        (403, {"error": {"message": "no", "type": "Forbidden", "code": 403}}, "no", Action.CHECK_CATALOG_ACCESS),
+        (503, "busy\nbusy", "503", Action.CHECK_CATALOG_RUNS),
+        (500, {"error": {"message": "java.lang.X\n at y", "type": "X", "code": 500}}, "X", Action.CHECK_CATALOG_RUNS),
+        (200, "<html>\nsign in</html>", "ConfigResponse", Action.CHECK_CATALOG_SETTINGS),
+        (404, "<html>\nnone</html>", "404", Action.CHECK_CATALOG_SETTINGS),
+    ],
+)
+def test_what_a_catalog_says_is_one_line_with_the_advice(
+    status: int, body: object, says: str, advice: Action, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = body if isinstance(body, str) else json.dumps(body)
+    monkeypatch.setenv("PYICEBERG_CATALOG__SAYING__TYPE", "rest")
+    with answering([(status, content.encode())]) as (url, _):
+        monkeypatch.setenv("PYICEBERG_CATALOG__SAYING__URI", url.replace("//", "//me:secret@"))
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read when pyiceberg is imported
+        with pytest.raises(StorageError, match=f"the catalog cannot be opened .*{says}") as found:
+            lake_source("iceberg:saying.ns.t")
+    check_words(str(found.value), "iceberg:saying.ns.t", str(advice))
+    with pytest.raises(StorageError, match="the catalog cannot be reached at http://127") as found:
+        lake_source("iceberg:saying.ns.t")
+    check_words(str(found.value), "iceberg:saying.ns.t", str(Action.CHECK_CATALOG_RUNS))
 
 
 def test_a_version_that_is_not_there_is_named(delta: str, iced: Table) -> None:
