@@ -79,7 +79,8 @@ def _last_number(table: DeltaTable, place: str, uuid: str, writer: str) -> int:
     found = str(table.metadata().id)
     if found != uuid:
         raise changed(f"the table was replaced: expected the table with id {uuid}, found {found}", f"delta:{place}")
-    return table.transaction_version(writer) or 0
+    with delta_errors(f"delta:{place}"):  # deltalake reads the log again
+        return table.transaction_version(writer) or 0
 
 
 def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:

@@ -28,8 +28,8 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.config import Config
 
-from gnomon.shadow.errors import TableChanged, UsageError
-from gnomon.shadow.tables import NewFile, TableCommit, append_target, commit_to_table, last_number
+from gnomon.shadow.errors import StorageError, TableChanged, UsageError
+from gnomon.shadow.tables import NewFile, TableCommit, append_target, commit_to_table, delta_append, last_number
 from gnomon.sources.types import FIELD_ID
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
@@ -291,3 +291,13 @@ def count(catalog: Catalog, delta: Path, format_name: str) -> int:
     if format_name == "delta":
         return int(DeltaTable(str(delta)).to_pyarrow_table().num_rows)
     return catalog.load_table("db.t").scan().to_arrow().num_rows
+
+
+def test_a_log_that_fails_after_the_table_was_opened_is_named(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    write_deltalake(place, pa.table({"id": [1]}))
+    table = DeltaTable(place)
+    (tmp_path / "t/_delta_log/00000000000000000000.json").unlink()
+    with pytest.raises(StorageError, match=f"^delta:{place}: its log cannot be read .*; run it again") as raised:
+        delta_append._last_number(table, place, str(table.metadata().id), "w")
+    assert len(str(raised.value).splitlines()) == 1
