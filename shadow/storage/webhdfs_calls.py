@@ -7,9 +7,10 @@ useless; without one, threads share nothing and a fork inherits nothing.
 import getpass
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Self
@@ -19,7 +20,7 @@ from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, StorageError
 from gnomon.shadow.storage.hadoop_tokens import delegation_token
 from gnomon.shadow.storage.redaction import without_secrets
-from gnomon.shadow.storage.retries import Passing, Patience
+from gnomon.shadow.storage.retries import Expired, Passing, Patience
 
 ADDRESS = "GNOMON_WEBHDFS"  # setting: the namenode's HTTP address
 PORT = 9870  # default port of a namenode
@@ -30,6 +31,37 @@ NO_DATANODE = ("Failed to find datanode", "could only be written to 0 of")
 PASSING_WORDS = ("safe mode", "Could not obtain block", *NO_DATANODE)
 # Seconds until a datanode that did not answer is asked again. A namenode names a dead one for ten minutes.
 AVOIDED_SECONDS = 60.0
+
+
+def _is_object(found: Any) -> bool:
+    return isinstance(found, dict)
+
+
+def _is_status(found: Any) -> bool:
+    return _is_object(found) and found.keys() >= {"pathSuffix", "type", "length", "modificationTime"}
+
+
+def _has_status(found: Any) -> bool:
+    return _is_object(found) and _is_status(found.get("FileStatus"))
+
+
+def _has_statuses(found: Any) -> bool:
+    statuses = found.get("FileStatuses") if isinstance(found, dict) else None
+    listed = statuses.get("FileStatus") if isinstance(statuses, dict) else None
+    return isinstance(listed, list) and all(map(_is_status, listed))
+
+
+def _has_boolean(found: Any) -> bool:
+    return _is_object(found) and isinstance(found.get("boolean"), bool)
+
+
+# The form of the answer to an operation. A rename with options is answered without a document.
+MEMBERS: Mapping[str, Callable[[Any], bool]] = {
+    "GETFILESTATUS": _has_status,
+    "LISTSTATUS": _has_statuses,
+    "MKDIRS": _has_boolean,
+    "DELETE": _has_boolean,
+}
 
 
 class Answer(NamedTuple):
@@ -83,17 +115,17 @@ class WebHdfs:
         cluster = "/".join(root.split("/", 3)[:3])
         return cls(cluster, address, os.environ.get("HADOOP_USER_NAME") or getpass.getuser(), patience)
 
-    def json(self, method: str, operation: str, place: str, **options: str) -> Any:
-        """The JSON answer of a call about names."""
+    def json(self, method: str, operation: str, place: str, **options: str) -> dict[str, Any]:
+        """The JSON answer of a call about names. `Passing` where the answer is another document than MEMBERS says."""
         answer = self._ask(method, operation, place, options)
         if answer.status != 200:
             raise self._refusal(place, answer)
-        try:
-            return json.loads(answer.body) if answer.body else {}
-        except ValueError:
-            raise StorageError(
-                f"{without_secrets(self._address)} does not speak WebHDFS; {ADDRESS}", f"{self._cluster}{place}"
-            ) from None
+        found: Any = None
+        with suppress(ValueError):
+            found = json.loads(answer.body) if answer.body else {}
+        if not MEMBERS.get(operation, _is_object)(found):
+            raise self._other_document(place, f"an answer to {operation}")
+        return dict(found)
 
     def fetch(self, place: str, offset: int, length: int) -> bytes:
         """A range of a file."""
@@ -114,6 +146,8 @@ class WebHdfs:
         """The answer of a call that moves bytes: that of the datanode which the namenode names."""
         answer = self._ask(method, operation, place, {**options, **self._avoided.option()})
         if not answer.location:
+            if answer.status < 300:  # of a namenode, which has no bytes
+                raise self._other_document(place, f"a datanode for {operation}")
             if any(words in answer.body.decode(errors="replace") for words in NO_DATANODE):
                 self._avoided.clear()  # all others are gone, too
             return answer
@@ -149,6 +183,11 @@ class WebHdfs:
         finally:
             connection.close()
 
+    def _other_document(self, place: str, expected: str) -> Passing:
+        """The error for a success with another document, as of a proxy that wants a sign-in."""
+        what = f"the store answers with another document than {expected}; {ADDRESS} is {without_secrets(self._address)}"
+        return Passing(what, f"{self._cluster}{place}")
+
     def _refusal(self, place: str, answer: Answer) -> Exception:
         where = f"{self._cluster}{place}"
         try:
@@ -164,10 +203,13 @@ class WebHdfs:
             return AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN)
         if kind in PASSING or any(words in message for words in PASSING_WORDS):
             return Passing(f"the store is not ready: {message}", where)
-        if answer.status == 401 or TOKEN_ERROR in message:
-            how = "refuses the delegation token" if TOKEN_ERROR in message else "asks for a login by Kerberos"
+        is_of_token = TOKEN_ERROR in (kind, *re.findall(r"\w+", message))
+        if answer.status == 401 or is_of_token:
+            how = "refuses the delegation token" if is_of_token else "asks for a login by Kerberos"
             what = f"the store {how}: {message}"
-            return StorageError(what, where, action=Action.FETCH_HADOOP_TOKEN)
+            # The next try reads the token's file again, which another program may have renewed.
+            kind_of_error = Expired if delegation_token() is not None else StorageError
+            return kind_of_error(what, where, action=Action.FETCH_HADOOP_TOKEN)
         if kind in ("AccessControlException", "SecurityException"):
             return StorageError(f"the store refuses access: {message}", where, action=Action.SET_HADOOP_USER)
         if answer.status >= 500:

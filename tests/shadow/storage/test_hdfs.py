@@ -3,19 +3,24 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
 
-from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
+from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.storage.fingerprint import difference
 from gnomon.shadow.storage.retries import Passing, Patience
 from gnomon.shadow.storage.webhdfs import WebHdfsStorage
 from gnomon.shadow.storage.webhdfs_calls import Answer, WebHdfs
 from tests.shadow.storage.contract import SharedStorageContract
+from tests.stores import lying
+from tests.stores.lying import LyingProxy, Request
+from tests.stores.process import Store
 
 DEAD, EMPTY = "127.0.0.9", "empty"  # nothing listens at this address; a file of no living datanode
 
@@ -165,6 +170,73 @@ def test_a_datanode_is_asked_again_where_the_namenode_has_no_other(namenode: lis
     with pytest.raises(StorageError, match=f"{DEAD}:1 does not answer"):
         storage.read_span(EMPTY, (0, 5))
     assert namenode == ["", DEAD, ""]
+
+
+OTHER_DOCUMENTS = {
+    "sign-in page": lying.SIGN_IN,
+    "no document": b"",
+    "empty object": b"{}",
+    "list": b"[]",
+    "null": b"null",
+    "null member": b'{"FileStatus": null, "FileStatuses": null, "boolean": null}',
+    "members without members": b'{"FileStatus": {}, "FileStatuses": {"FileStatus": [{}]}, "boolean": 1}',
+    "error as success": b'{"RemoteException": {"exception": "IOException", "message": "no"}}',
+}
+
+
+@pytest.mark.parametrize("document", OTHER_DOCUMENTS.values(), ids=OTHER_DOCUMENTS)
+def test_a_success_with_another_document_is_no_answer(
+    hdfs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: bytes
+) -> None:
+    """Once, the call is repeated; each time, the error is one line that names the file and the setting."""
+
+    def answer(proxy: LyingProxy, request: Request) -> lying.Answer:
+        return lying.Answer(200, {}, document)
+
+    with lying.before(hdfs) as (proxy, behind):
+        storage = WebHdfsStorage(behind.place(tmp_path, monkeypatch), Patience(tries=2, first_wait=0.01))
+        storage.put_new("a/f", [b"data"])
+        calls: dict[str, Callable[[], object]] = {
+            "GETFILESTATUS": lambda: storage.read("a/f"),
+            "LISTSTATUS": lambda: [info.path for info in storage.list()],
+            "OPEN": lambda: storage.read("a/f"),
+            "MKDIRS": lambda: storage.move_new("a/f", "b/f"),
+            "CREATE": lambda: storage.put_new("g", [b"data"]),
+            "DELETE": lambda: storage.delete("b/f"),
+        }
+        for operation, call in calls.items():
+            proxy.lies(answer, lambda request, operation=operation: request.query.get("op") == operation)  # type: ignore[misc]
+            with pytest.raises(Unreachable, match=r"another document .* GNOMON_WEBHDFS is http://") as found:
+                call()
+            assert str(found.value).startswith(f"{storage.root}")
+            assert "\n" not in str(found.value)
+            proxy.lies(answer, lambda request, operation=operation: request.query.get("op") == operation, 0)  # type: ignore[misc]
+            call()
+        proxy.plan = None
+        assert [info.path for info in storage.list(hidden=True)] == ["g"]
+
+
+def test_a_token_that_was_renewed_is_read_again(hdfs: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The namenode refuses the old one; the cluster itself knows no tokens."""
+    expired = {"exception": "InvalidToken", "message": "token (token for lake) is expired"}
+    renewed = "new"
+
+    def check(proxy: LyingProxy, request: Request) -> lying.Answer:
+        if "delegation=new" in request.target:
+            return proxy.forward(replace(request, target=request.target.replace("delegation=new", "user.name=root")))
+        monkeypatch.setenv("GNOMON_WEBHDFS_TOKEN", renewed)
+        return lying.Answer(401, {}, json.dumps({"RemoteException": expired}).encode())
+
+    with lying.before(hdfs) as (proxy, behind):
+        storage = WebHdfsStorage(behind.place(tmp_path, monkeypatch), Patience(tries=2, first_wait=0.01))
+        storage.put_new("f", [b"data"])
+        proxy.lies(check, lambda request: True)
+        monkeypatch.setenv("GNOMON_WEBHDFS_TOKEN", "old")
+        assert [info.path for info in storage.list()] == ["f"]
+        renewed = "old"
+        monkeypatch.setenv("GNOMON_WEBHDFS_TOKEN", "old")
+        with pytest.raises(StorageError, match=r"refuses the delegation token: .* is expired; gave up after 2 tries"):
+            list(storage.list())
 
 
 def test_what_the_user_may_not_do_is_said(hdfs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
