@@ -47,6 +47,7 @@ GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 NO_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 NO_ANSWER = (ServerError, ServiceUnavailableError, TooManyRequestsError)
+READ_BY_GNOMON = {"py-io-impl": IMPLEMENTATION}
 HINT = "metadata/version-hint.text"
 NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")
 
@@ -123,7 +124,7 @@ def count_rows(place: str, version: TableVersion) -> int:
     """The live rows of a snapshot, counted by pyiceberg, which reads neither equality deletes nor all formats."""
     name = f"iceberg:{place}"
     try:
-        table = StaticTable.from_metadata(version.metadata)
+        table = StaticTable.from_metadata(version.metadata, READ_BY_GNOMON)
         return table.scan(snapshot_id=int(version.version)).count() if version.version else 0
     except Exception as error:
         raise UsageError(f"pyiceberg cannot count its rows ({words_of(error)})", name) from error
@@ -183,13 +184,12 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
                 raise UsageError("", name, expected="iceberg:CATALOG.namespace.table, or the path of a metadata file")
             with closing(_catalog(catalog, name)) as opened:  # it connects again if the table is used to commit
                 return opened.load_table(identifier)
-        properties = {"py-io-impl": IMPLEMENTATION}
         try:
-            return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), properties)
+            return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), READ_BY_GNOMON)
         except GONE:
             if known is None or not known.metadata or place.endswith(".json"):
                 raise
-            return StaticTable.from_metadata(known.metadata, properties)
+            return StaticTable.from_metadata(known.metadata, READ_BY_GNOMON)
     except NO_TABLE as error:
         what = f"the catalog has no such table ({words_of(error)})"
         raise SourceNotFound(what, name, action=Action.NAME_TABLE) from None

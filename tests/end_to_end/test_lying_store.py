@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from gnomon.base.errors import GnomonError
 from gnomon.jobs.build import build
@@ -29,6 +31,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.objects import ObjectStorage
 from gnomon.shadow.storage.retries import Patience
 from gnomon.shadow.verify import verify
+from tests.jobs.dedup.lake_tables import here
 from tests.shadow.make_index import write_source
 from tests.stores import lying
 from tests.stores.lying import Fault, LyingProxy, Request
@@ -36,16 +39,19 @@ from tests.stores.process import Store
 
 pytestmark = pytest.mark.store
 ROWS = 50  # of a source file
+TABLE = "here.ns.t"  # an Iceberg table, with its catalog
 NOT_LISTINGS = (lying.error_as_success, lying.sign_in_page, lying.empty_success)
 
 
 @dataclass
 class Lake:
-    """A source, files or a Delta table, and its index on the store, and the rows that the source must have."""
+    """A source, files or a table, and its index on the store, and the rows that the source must have. `kind` is
+    `files`, `delta` or `iceberg`, whose tables a catalog outside the store names."""
 
     proxy: LyingProxy
     place: str
-    delta: bool = False
+    kind: str = "files"
+    catalog: Catalog | None = None
     rows: dict[str, int] = field(default_factory=dict)
     files: int = 0
 
@@ -54,15 +60,26 @@ class Lake:
         return f"{self.place}/source"
 
     @property
+    def name(self) -> str:
+        """The source as a build takes it."""
+        return {"files": self.source, "delta": f"delta:{self.source}", "iceberg": f"iceberg:{TABLE}"}[self.kind]
+
+    @property
     def index(self) -> str:
         return f"{self.place}/index"
+
+    def iceberg(self) -> Table:
+        assert self.catalog is not None
+        return self.catalog.load_table(TABLE.partition(".")[2])
 
     def add_file(self) -> str:
         """Put a file of rows, and return its name."""
         name = f"{self.files}.parquet"
         content = {f"{self.files} {i}": self.files for i in range(ROWS)}
-        if self.delta:
+        if self.kind == "delta":
             write_deltalake(self.source, table(content), mode="append", storage_options={"allow_http": "true"})
+        elif self.kind == "iceberg":
+            self.iceberg().append(table(content))
         else:
             write_source(storage_at(self.source), {name: table(content)})
         self.rows |= content
@@ -70,7 +87,7 @@ class Lake:
         return name
 
     def build(self, **options: object) -> None:
-        build(None, f"delta:{self.source}" if self.delta else self.source, self.index, ["id"], **options)  # type: ignore[arg-type]
+        build(None, self.name, self.index, ["id"], **options)  # type: ignore[arg-type]
 
     def append(self, *keys: str) -> None:
         """Append rows of a batch that has a known key, too."""
@@ -90,7 +107,9 @@ class Lake:
         assert report.is_sound, report.faults
 
     def read(self) -> list[dict[str, Any]]:
-        if self.delta:
+        if self.kind == "iceberg":
+            whole = self.iceberg().scan().to_arrow()
+        elif self.kind == "delta":
             whole = DeltaTable(self.source, storage_options={"allow_http": "true"}).to_pyarrow_table()
         else:
             storage = storage_at(self.source)
@@ -101,15 +120,19 @@ class Lake:
 
 
 def table(rows: dict[str, int]) -> pa.Table:
-    return pa.table({"id": list(rows), "of": pa.array(rows.values(), pa.int64())})
+    return pa.table({"id": pa.array(rows, pa.string()), "of": pa.array(rows.values(), pa.int64())})
 
 
 @contextlib.contextmanager
-def lake_on(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, delta: bool = False) -> Iterator[Lake]:
+def lake_on(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "files") -> Iterator[Lake]:
     """A lake of three files, indexed; calls to the store are given up soon."""
     monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01),))
     with lying.before(store) as (proxy, behind):
-        lake = Lake(proxy, behind.place(folder, monkeypatch), delta)
+        lake = Lake(proxy, behind.place(folder, monkeypatch), kind)
+        if kind == "iceberg":
+            lake.catalog = here(folder, monkeypatch, f"{lake.place}/warehouse")
+            lake.catalog.create_namespace("ns")
+            lake.catalog.create_table("ns.t", table({}).schema)
         for _ in range(3):
             lake.add_file()
         lake.build(buckets=2)
@@ -452,12 +475,13 @@ FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "error as success": (lying.error_as_success, ("list", "copy", "delete")),
     "sign-in page": (lying.sign_in_page, READS),
     "empty": (lying.empty_success, READS),
+    "other object": (lying.other_object, READS),
     "kept nothing": (lying.kept_nothing, PUTS),
     "without newest": (lying.without_newest, ("list",)),
     "without last": (lying.without_last, ("list",)),
     "nothing listed": (lying.nothing_listed, ("list",)),
 }
-OPERATIONS = ("build", "append", "compact", "vacuum", "get")
+OPERATIONS = ("build", "append", "compact", "vacuum", "get", "verify")
 
 
 def operation(lake: Lake, name: str) -> Callable[[], object]:
@@ -472,10 +496,12 @@ def operation(lake: Lake, name: str) -> Callable[[], object]:
         return partial(compact, storage_at(lake.index))
     if name == "vacuum":
         return partial(vacuum, storage_at(lake.index), 0, 1, False, 0)
+    if name == "verify":
+        return partial(verify, storage_at(lake.index))
     return lambda: open_index(lake.index).fetch_many(list(lake.rows)[-3:])
 
 
-TRIED = {"s3": 6, "delta": 4, "google": 2, "azure": 2, "hdfs": 2}  # in each run of all tests
+TRIED = {"s3": 6, "delta": 4, "iceberg": 3, "google": 2, "azure": 2, "hdfs": 2}  # in each run of all tests
 ALL = 150  # by hand, each night
 
 
@@ -485,9 +511,10 @@ ALL = 150  # by hand, each night
 def test_after_one_lie_a_repeated_operation_succeeds_and_each_row_is_there_once(
     where: str, tried: int, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store: Store = request.getfixturevalue("s3" if where == "delta" else where)
+    kind = where if where in ("delta", "iceberg") else "files"
+    store: Store = request.getfixturevalue(where if kind == "files" else "s3")
     seed = int(os.environ.get("GNOMON_TEST_SEED", random.randrange(1 << 30)))
-    with lake_on(store, tmp_path, monkeypatch, delta=where == "delta") as lake:
+    with lake_on(store, tmp_path, monkeypatch, kind) as lake:
         sweep(lake, random.Random(seed), tried, f"{where}, seed {seed}")
 
 
@@ -507,11 +534,14 @@ def sweep(lake: Lake, chance: random.Random, tried: int, what: str) -> None:
         lake.proxy.lies(fault, of, nth)
         why = f"{what}, trial {trial}: {label} at request {nth} of {kinds} of {name}"
         try:
-            found = call()
+            found: Any = call()
             if name == "get":
                 assert found == [[{"id": key, "of": lake.rows[key]}] for key in list(lake.rows)[-3:]], why
+            if name == "verify":
+                accused = [one for one in found.faults if "the store" not in one.what]
+                assert not accused, (why, accused)
         except GnomonError as error:
-            if "\n" in str(error) or f"{scheme}://" not in str(error):
+            if "\n" in str(error) or not any(one in str(error) for one in (f"{scheme}://", TABLE)):
                 raise AssertionError(f"{why}: not one line that names the object: {error}") from error
             lake.proxy.plan = None
             call()

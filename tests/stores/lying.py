@@ -118,8 +118,10 @@ class LyingProxy:
         try:
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
             for name, value in request.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders(request.body)
+                if name.lower() != "expect":  # the body is here
+                    connection.putheader(name, value)
+            is_chunked = "transfer-encoding" in {name.lower() for name in request.headers}
+            connection.endheaders(request.body, encode_chunked=is_chunked)
             found: HTTPResponse = connection.getresponse()
             headers = {name: value for name, value in found.getheaders() if name.lower() not in OF_A_HOP}
             if request.method == "HEAD":
@@ -144,7 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        is_chunked = self.headers.get("Transfer-Encoding") == "chunked"
+        body = self._chunks() if is_chunked else self.rfile.read(int(self.headers.get("Content-Length") or 0))
         answer = self.proxy.answer(Request(self.command, self.path, dict(self.headers.items()), body))
         if answer is None:
             self._reset()
@@ -160,6 +163,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815  names of http.server
+
+    def _chunks(self) -> bytes:
+        """The body of a request, which comes in chunks, each after its length."""
+        chunks = []
+        while length := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():  # trailers
+            pass
+        return b"".join(chunks)
 
     def _reset(self) -> None:
         self.wfile.flush()
@@ -218,6 +231,11 @@ def sign_in_page(proxy: LyingProxy, request: Request) -> Answer:
 
 def empty_success(proxy: LyingProxy, request: Request) -> Answer:
     return Answer(200)
+
+
+def other_object(proxy: LyingProxy, request: Request) -> Answer:
+    """JSON that is no answer of a store."""
+    return Answer(200, {"Content-Type": "application/json", "ETag": '"other"'}, b"{}")
 
 
 def kept_nothing(proxy: LyingProxy, request: Request) -> Answer:
