@@ -44,6 +44,9 @@ class Action(Enum):
         "mount the disk or list the source again; if the files were deleted on purpose, run gnomon build INDEX "
         "--accept-vanished"
     )
+    ACCEPT_OLDER_TABLE = (
+        "if the table was put back to an older version on purpose, run gnomon build INDEX --full --accept-vanished"
+    )
     ACCEPT_VANISHED_IN_DEDUP = (
         "mount the disk or restore the files; if they were deleted on purpose, run gnomon build INDEX, or gnomon dedup "
         "with --accept-vanished"

@@ -190,7 +190,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
     if newest:
-        _check_full(request.vanished, root, storage, files)
+        _check_full(request, root, storage, files)
     elif view is not None:
         difference = _vanished(request.vanished, root, view, difference)
     unmapped = _unmapped(storage, view, difference, request) if request.page_maps and view else []
@@ -272,9 +272,11 @@ def _vanished(how: Vanished, root: SourceRoot, view: View, difference: Diff) -> 
 
 def _check_gone(root: SourceRoot, gone: Sequence[SourceFileEntry], all_of_them: bool) -> None:
     """Raise Unreachable where a file that a listing of an object store lacks can be opened. Of many files some are
-    tried, of those that the caller said are gone all. A catalog drops partitions whose files stay."""
-    if not root.storage.is_remote or root.source.recorded.folders is not None:
-        return
+    tried, of those that the caller said are gone all. A catalog drops partitions whose files stay: files of the others
+    are looked for."""
+    gone = [file for file in gone if root.storage.is_remote or "://" in file.path]
+    if root.source.recorded.folders is not None:
+        gone = [file for file in gone if root.source.is_still_in(file.path, file.partition)]
     tried = gone if all_of_them else gone[:: len(gone) // MOST_TRIED + 1]
     there = in_order([partial(_is_there, root, file.path) for file in tried])
     for file, is_there in zip(tried, there, strict=True):
@@ -292,9 +294,11 @@ def _is_there(root: SourceRoot, path: str) -> bool:
         return False
 
 
-def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
-    """Raise FilesVanished where a full build would drop files that are gone, as in `_vanished`. The newest readable
-    snapshot has the files covered before."""
+def _check_full(request: BuildRequest, root: SourceRoot, storage: Storage, files: Sequence[FileInfo]) -> None:
+    """Raise FilesVanished where a full build would drop files that are gone, as in `_vanished`, or would take the index
+    back to an older version of its table that the caller did not choose. The newest readable snapshot has the files
+    covered before."""
+    how = request.vanished
     try:
         before, _ = newest_good_view(storage)
     except ShadowError:
@@ -306,6 +310,16 @@ def _check_full(how: Vanished, root: SourceRoot, storage: Storage, files: Sequen
                 action=Action.ACCEPT_VANISHED_IN_DEDUP,
             ) from None
         return
+    known, versions = before.snapshot.table, root.source.versions
+    if known is not None and versions is not None and request.table_version is None and how is not Vanished.DROP_ALL:
+        found = versions.content.version
+        if found.uuid == known.uuid and versions.is_before(known):
+            raise FilesVanished(
+                f"its newest version is {found.version}, and snapshot {before.snapshot.number} of the index covers "
+                f"version {known.version}",
+                root.name,
+                action=Action.ACCEPT_OLDER_TABLE,
+            )
     now = {info.path for info in files}
     gone = tuple(path for path in before.covered if path not in now)
     new = tuple(info for info in files if info.path not in before.covered)

@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored, is_key_type, key_type
-from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
+from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, Unreachable, UsageError
 from gnomon.shadow.storage import (
     Storage,
     access_action,
@@ -111,7 +111,21 @@ def count_rows(place: str, version: TableVersion) -> int:
 
 
 def open_table(root: str, version: int | None = None, to_commit: bool = False) -> DeltaTable:
-    """The table at a root. UsageError where deltalake would read another folder or refuse a sound log.
+    """The table at a root, at its newest version or another. UsageError where deltalake would read another folder or
+    refuse a sound log. Unreachable where a store lists the log without its newest versions: rows would be missing, and
+    an append would add theirs again."""
+    table, storage = _open_table(root, version, to_commit), storage_at(root)
+    if version is None and storage.is_remote and _is_there(storage, table.version() + 1):
+        newer = table.version() + 1
+        table = _open_table(root, version, to_commit)
+        if table.version() < newer:
+            what = "the store does not list this version of the table, which is there"
+            raise Unreachable(what, join(root, _log_file(newer)), action=Action.RUN_AGAIN)
+    return table
+
+
+def _open_table(root: str, version: int | None, to_commit: bool) -> DeltaTable:
+    """The table as deltalake lists it.
 
     deltalake decodes percent sequences of a root's name once too often, takes a backslash for a slash, and refuses a
     log whose `_last_checkpoint` names a checkpoint that is gone. A local table is then read through a folder of links,
@@ -203,10 +217,22 @@ def _version(table: DeltaTable, storage: Storage) -> TableVersion:
     return TableVersion(str(table.metadata().id), str(table.version()), _digest(storage, table.version()))
 
 
+def _log_file(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
+
+
+def _is_there(storage: Storage, version: int) -> bool:
+    try:
+        storage.open(_log_file(version)).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _digest(storage: Storage, version: int) -> str:
     """The digest of the size and the beginning of a version's file in the log; "" where there is no such file."""
     try:
-        with storage.open(f"_delta_log/{version:020d}.json") as file:
+        with storage.open(_log_file(version)) as file:
             begin = file.read_range(0, min(file.size, DIGEST_BYTES))
             return blake2b(begin + file.size.to_bytes(8, "big"), digest_size=16).hexdigest()
     except (FileNotFoundError, NotADirectoryError):

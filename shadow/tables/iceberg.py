@@ -238,20 +238,22 @@ def _newest_file(folder: str) -> str:
     """The newest metadata file in a table's folder, as Java finds it: `version-hint.text` may lag behind or be missing.
     FileNotFoundError where the files have no numbers and no hint names one."""
     storage = storage_at(folder)
+    matches = [NUMBERED.fullmatch(info.path) for info in storage.list("metadata")]
+    listed = {int(match[1]): match[0] for match in matches if match}
     try:
         hint = storage.read(HINT).decode().strip()
     except (FileNotFoundError, NotADirectoryError):
-        found = [NUMBERED.fullmatch(info.path) for info in storage.list("metadata")]
-        hint = str(max((int(one[1]) for one in found if one), default=""))
+        hint = str(max(listed, default=""))
     if not hint:
         raise FileNotFoundError(join(storage.root, HINT))
     if not hint.isdecimal():
         name = f"metadata/{hint}" if hint.endswith(".metadata.json") else f"metadata/{hint}.metadata.json"
         return join(storage.root, name)
-    number, newest = int(hint), _file_of(storage, int(hint))
+    number, newest = int(hint), listed.get(int(hint)) or _file_of(storage, int(hint))
     if newest is None:
         raise FileNotFoundError(join(storage.root, f"metadata/v{number}.metadata.json"))
-    while (later := _file_of(storage, number + 1)) is not None:
+    # A store that answers wrongly once, to the listing or to the look, does not take the table back.
+    while (later := listed.get(number + 1) or _file_of(storage, number + 1)) is not None:
         number, newest = number + 1, later
     return join(storage.root, newest)
 

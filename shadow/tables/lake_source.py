@@ -119,9 +119,13 @@ class LakeSource:
         data file again."""
         return [FileInfo(path, file.size, ANY_TIME) for path, file in sorted(self.content.files.items())], []
 
+    def is_before(self, known: TableVersion) -> bool:
+        """Whether its version is older than `known`. A format whose versions have no order has no older version."""
+        return _format(self.name).is_before(self.content.version, known)
+
     def check_follows(self, known: TableVersion) -> None:
         """Raise SpecMismatch where the table is not the one with the version `known`, or where its version is older
-        than `known`. A format whose versions have no order has no older version."""
+        than `known`."""
         found = self.content.version
         if found.uuid != known.uuid:
             raise SpecMismatch(
@@ -131,10 +135,11 @@ class LakeSource:
                 expected=f"the table with id {known.uuid}",
                 found=found.uuid,
             )
-        if _format(self.name).is_before(found, known):
+        if self.is_before(known):
             raise SpecMismatch(
                 "the index covers a newer version of the table",
                 self.name,
+                action=Action.ACCEPT_OLDER_TABLE,
                 expected=f"version {known.version} or later",
                 found=found.version,
             )

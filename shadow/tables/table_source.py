@@ -113,6 +113,9 @@ class Versions(Protocol):
         """The number of live rows at a version, as the table's own library counts them, which is not the code that
         finds them for the index. UsageError where that library cannot."""
 
+    def is_before(self, known: TableVersion) -> bool:
+        """Whether its version is older than `known`."""
+
     def check_follows(self, known: TableVersion) -> None:
         """Raise SpecMismatch where an index that covers `known` cannot be brought to this version."""
 

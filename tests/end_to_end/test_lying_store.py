@@ -4,12 +4,13 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from gnomon.base.errors import GnomonError
-from gnomon.jobs.build import build
+from gnomon.jobs.build import BuildRequest, build
+from gnomon.jobs.build.job import build_index
+from gnomon.jobs.build.specs import Vanished
 from gnomon.jobs.dedup import Origin, append_new
+from gnomon.jobs.files import CatalogTable
+from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
@@ -333,6 +338,103 @@ def test_a_vacuum_removes_nothing_that_is_needed(lake: Lake) -> None:
             if sum(request.kind == "list" for request in lake.proxy.requests[asked:]) <= nth:
                 break
     lake.check()
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def log_before(version: int) -> Fault:
+    """Listings of a Delta log without a version and those after it."""
+    return lying.listing_of(lambda items: [one for one in items if not is_from(one, version)])
+
+
+def is_from(item: bytes, version: int) -> bool:
+    found = re.search(rb"_delta_log/(\d{20})", item)
+    return found is not None and int(found[1]) >= version
+
+
+def of_log(request: Request) -> bool:
+    return request.kind == "list" and "_delta_log" in request.query["prefix"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_delta_log_without_its_newest_versions_is_not_the_whole_log(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The index covers version 2, and version 3 is new. An append must see its keys."""
+    with lake_on(s3, tmp_path, monkeypatch, "delta") as lake:
+        lake.add_file()
+        batch = table({"3 0": -1, "added": -1})
+        append = partial(append_new, None, lake.index, batch, "b")
+
+        def newest() -> list[dict[str, Any]]:
+            return open_index(lake.index, newest=True).fetch("3 0")
+
+        for call in (lake.build, partial(lake.build, full=True), newest, open_index(lake.index).coverage, append):
+            lake.proxy.lies(log_before(version), of_log)
+            assert f"{version:020d}.json: the store does not list this version of the table" in refused(call)
+        lake.proxy.lies(log_before(version), of_log, 0)  # the second listing is whole
+        assert newest() == [{"id": "3 0", "of": 3}]
+        lake.proxy.lies(log_before(version), of_log, 0)
+        assert append().appended == 1
+        lake.rows["added"] = -1
+        lake.check()
+
+
+def test_an_iceberg_table_in_a_folder_does_not_go_back(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint lags behind, and the listing of its metadata lies, or a look at its newest file."""
+    with lake_on(s3, tmp_path, monkeypatch, "iceberg") as lake:
+        known = lake.iceberg()
+        folder, index = storage_at(known.location()), f"{lake.place}/other"
+        files = [*(one.metadata_file for one in known.metadata.metadata_log), known.metadata_location]
+        for number, file in enumerate(files):
+            folder.put_new(f"metadata/v{number}.metadata.json", [folder.read(file.removeprefix(f"{folder.root}/"))])
+        folder.put_new("metadata/version-hint.text", [b"1"])
+        change = partial(build, None, f"iceberg:{folder.root}", index, ["id"], full=True)
+        lake.proxy.lies(lying.nothing_listed, lambda request: "/metadata" in request.query.get("prefix", ""))
+        change()
+        assert all(open_index(index).fetch_many(list(lake.rows)))
+        newest = f"v{len(files) - 1}.metadata.json"
+        lake.proxy.lies(lying.refusal(404, "NoSuchKey"), lambda request: newest in request.path)
+        assert "no metadata file there" in refused(change)
+        assert all(open_index(index).fetch_many(list(lake.rows)))
+
+
+class EngineOfTable(LocalEngine):
+    """The local engine with a catalog of one table."""
+
+    def __init__(self, table: CatalogTable) -> None:
+        super().__init__()
+        self.table = table
+
+    def read_table(self, source: str) -> CatalogTable:
+        return self.table
+
+
+@pytest.mark.parametrize("root", ["source", "elsewhere"])
+def test_a_file_of_a_catalog_table_is_gone_only_where_it_cannot_be_opened(lake: Lake, root: str) -> None:
+    """Its partitions lie below its root, or elsewhere. A partition that the catalog drops needs no look."""
+    places = {f"p={number}": f"{lake.source}/p={number}" for number in range(3)}
+    for number, place in enumerate(places.values()):
+        write_source(storage_at(place), {"0.parquet": table({f"in {number}": number})})
+        write_source(storage_at(place), {"1.parquet": table({f"also in {number}": number})})
+    where = CatalogTable("t", f"{lake.place}/{root}", "parquet", {}, "id string, of bigint", {"p": "int"}, places, {})
+    index = f"{lake.place}/other"
+
+    def run(found: CatalogTable, vanished: Vanished = Vanished.DROP_SOME) -> None:
+        build_index(EngineOfTable(found), "table:t", index, BuildRequest(["id"], vanished=vanished))
+
+    run(where)
+    tries = {Vanished.DROP_SOME: lying.without_last, Vanished.DROP_ALL: lying.nothing_listed}
+    for how, fault in tries.items():
+        lake.proxy.lies(fault, lambda request: request.kind == "list" and "p=1" in request.query["prefix"])
+        assert "the store does not list this file, which is there" in refused(partial(run, where, how))
+    lake.proxy.plan = None
+    assert len(open_index(index).view.covered) == 6
+    run(replace(where, places={name: place for name, place in places.items() if name != "p=1"}))
+    assert len(open_index(index).view.covered) == 4
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
+from gnomon.jobs.build import build
 from gnomon.jobs.build.planning import check_rows, plan
 from gnomon.jobs.build.specs import BuildRequest, Vanished
+from gnomon.shadow import open_index
 from gnomon.shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
 from tests.shadow.make_index import Build, index_source, write_source
 
@@ -145,3 +148,27 @@ def test_what_a_build_that_died_left_behind_is_no_other_file(lake: Path) -> None
     Build(lake / "source", lake / "index", ["k"])  # not committed
     (lake / "index/_notes.txt").write_text("engines skip it")
     assert len(plan(str(lake / "source"), str(lake / "index"), REQUEST).difference.new) == 3
+
+
+def test_a_table_that_was_put_back_to_an_older_version_takes_the_index_back_only_with_consent(tmp_path: Path) -> None:
+    source, index = tmp_path / "table", str(tmp_path / "index")
+    for number in range(3):
+        write_deltalake(source, pa.table({"id": [number]}), mode="append")
+    build(None, f"delta:{source}", index, ["id"])
+    for file in source.glob("_delta_log/*2.json"):
+        file.unlink()
+    with pytest.raises(SpecMismatch, match=r"expected version 2 or later, found 1; if .* --full --accept-vanished"):
+        build(None, f"delta:{source}", index, ["id"])
+    with pytest.raises(FilesVanished, match=r"newest version is 1, and snapshot 1 of the index covers version 2; if"):
+        build(None, f"delta:{source}", index, ["id"], full=True)
+    assert open_index(index).view.snapshot.rows == 3
+    build(None, f"delta:{source}", index, ["id"], full=True, table_version="0")
+    assert open_index(index).view.snapshot.rows == 1
+    build(None, f"delta:{source}", index, ["id"])
+    assert open_index(index).view.snapshot.rows == 2
+    write_deltalake(source, pa.table({"id": [9]}), mode="append")
+    build(None, f"delta:{source}", index, ["id"])
+    for file in source.glob("_delta_log/*2.json"):
+        file.unlink()
+    build(None, f"delta:{source}", index, ["id"], full=True, accept_vanished=True)
+    assert open_index(index).view.snapshot.rows == 2
