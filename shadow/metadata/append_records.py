@@ -117,6 +117,8 @@ def read_append(storage: Storage, number: int) -> Append:
     """The record of an append. DamagedMetadata where it is missing or broken, NewerFormat where a later version wrote
     it."""
     append = find_append(storage, number)
+    if append is None and storage.is_remote:  # a store may answer wrongly once
+        append = find_append(storage, number)
     if append is None:
         where = f"{storage.root}/{append_path(number)}"
         raise DamagedMetadata("missing, though it was listed", where, action=Action.RESTORE_RECORD)
