@@ -313,7 +313,8 @@ def _check_full(request: BuildRequest, root: SourceRoot, storage: Storage, files
     known, versions = before.snapshot.table, root.source.versions
     if known is not None and versions is not None and request.table_version is None and how is not Vanished.DROP_ALL:
         found = versions.content.version
-        if found.uuid == known.uuid and versions.is_before(known):
+        now_read = root.now().source.versions if versions.is_before(known) else None  # another build may be faster
+        if found.uuid == known.uuid and now_read is not None and now_read.is_before(known):
             raise FilesVanished(
                 f"its newest version is {found.version}, and snapshot {before.snapshot.number} of the index covers "
                 f"version {known.version}",
@@ -357,8 +358,11 @@ def _within(
 
 def _files(root: SourceRoot, view: View | None) -> Listing:
     """The source's files, and the lake table that they belong to. SourceNotFound where a catalog table with partitions
-    has no file any more: an unmounted disk must not empty the index."""
+    has no file any more: an unmounted disk must not empty the index. A remote store lists them twice, for one listing
+    may lack a file."""
     found = root.listing()
+    if root.storage.is_remote and root.source.versions is None:
+        found = found._replace(files=_united(root, found.files, root.list()))
     if not found.files and root.source.recorded.folders and view is not None and view.covered:
         raise SourceNotFound(
             f"no data files in any folder that the catalog names, below {root.location} or elsewhere; "
@@ -367,6 +371,13 @@ def _files(root: SourceRoot, view: View | None) -> Listing:
             action=Action.EMPTY_INDEX,
         )
     return found
+
+
+def _united(root: SourceRoot, first: Sequence[FileInfo], second: Sequence[FileInfo]) -> list[FileInfo]:
+    """The files of two listings, the second one made later. One that it lacks must be there."""
+    listed = {info.path for info in second}
+    rest = [info for info in first if info.path not in listed and _is_there(root, info.path)]
+    return sorted([*second, *rest], key=lambda info: info.path) if rest else list(second)
 
 
 def _format(root: SourceRoot, files: Sequence[FileInfo], format: str, spec: IndexSpec | None) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError
+from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError, Unreachable
 from gnomon.shadow.metadata import (
     APPEND_NAME,
     APPENDED,
@@ -314,8 +314,7 @@ def settle(storage: Storage, source: Storage, append: Append, snapshot: int) -> 
     """Mark an append as finished: its batch is known from now on. Then remove its staging folder and the staging
     folders of appends that lost. ConcurrentCommit where the index was deleted and built again."""
     _check_on_record(storage, append)
-    with suppress(AlreadyExists):  # another program finished the append
-        storage.put_new(batch_path(append.batch), [encode_batch(append, snapshot)])
+    _put_kept(storage, batch_path(append.batch), encode_batch(append, snapshot))
     _mark(storage, append, DONE)
     _clear(source, append.folder)
     sweep(storage, source, append.number)
@@ -345,8 +344,21 @@ def _clear(source: Storage, folder: str) -> None:
 
 
 def _mark(storage: Storage, append: Append, mark: str) -> None:
-    with suppress(AlreadyExists):
-        storage.put_new(mark_path(append, mark), [encode_mark(append)])
+    _put_kept(storage, mark_path(append, mark), encode_mark(append))
+
+
+def _put_kept(storage: Storage, path: str, data: bytes) -> None:
+    """Put a file that another program may have put before. Unreachable where the store says twice that it has it, and
+    does not."""
+    for _ in range(2):
+        with suppress(AlreadyExists):
+            storage.put_new(path, [data])
+        with suppress(FileNotFoundError, NotADirectoryError):
+            storage.read(path)
+            return
+    raise Unreachable(
+        "the store took this file and does not have it", f"{storage.root}/{path}", action=Action.RUN_AGAIN
+    )
 
 
 def _size(source: Storage, path: str) -> int | None:

@@ -165,12 +165,23 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
     number = 0
     while numbers := snapshot_numbers(storage):
         try:
-            return read_snapshot(storage, numbers[-1])
+            found = read_snapshot(storage, numbers[-1])
+            while storage.is_remote and _is_there(storage, found.number + 1):  # a listing may lack the newest
+                found = read_snapshot(storage, found.number + 1)
+            return found
         except SnapshotNotFound:
             if numbers[-1] == number:
                 raise
             number = numbers[-1]  # a vacuum removed it since the listing: there is a newer one
     return None
+
+
+def _is_there(storage: Storage, number: int) -> bool:
+    try:
+        storage.open(snapshot_path(number)).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def read_segments(
