@@ -15,7 +15,7 @@ import pytest
 from gnomon.shadow.storage.retries import MINUTES
 from tests import profiles
 
-pytest_plugins = ["tests.spark_fixtures", "tests.stores.fixtures"]
+pytest_plugins = ["tests.seconds", "tests.spark_fixtures", "tests.stores.fixtures"]
 
 # A test that asks for one of these fixtures bears the marker.
 MARKERS = {
