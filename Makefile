@@ -16,7 +16,7 @@ pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 
 # The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
-quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or soak)"
+quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or nightly)"
 
 .PHONY: help system setup demo quick test check nightly bench serve clean
 
@@ -53,9 +53,10 @@ check: setup ## Run what a change must pass: ruff, mypy, all tests (warnings are
 	@$(venv)/mypy
 	@$(with_java) $(pytest)
 
-nightly: setup ## Run the fuzz of the compiled loops under sanitizers, then the tests that run for minutes
+nightly: setup ## Run the fuzz of the compiled loops under sanitizers, all tests in full, and those that run for minutes
 	@deploy/fuzz-kernel.sh 600
-	@$(with_java) GNOMON_TEST_PROFILE=nightly $(venv)/python -m pytest -m soak --ignore tests/machines
+	@$(with_java) GNOMON_TEST_PROFILE=full $(pytest)
+	@$(with_java) GNOMON_TEST_PROFILE=nightly GNOMON_TEST_BOUNDS=required $(venv)/python -m pytest -m nightly --ignore tests/machines
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 	@$(with_java) $(venv)/python -m bench.fetch

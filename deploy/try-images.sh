@@ -87,4 +87,4 @@ write_pip_configuration
 build_image service
 build_image job
 build_machine
-exec .venv/bin/python -m pytest -m soak -s tests/deploy/test_containers.py tests/deploy/test_machine.py "$@"
+exec .venv/bin/python -m pytest -m nightly -s tests/deploy/test_containers.py tests/deploy/test_machine.py "$@"

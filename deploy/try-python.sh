@@ -42,7 +42,7 @@ if (($#)); then exec "$python" -m pytest --quiet "$@"; fi
 failed=0
 # pyspark 3.5 imports distutils, which Python 3.11 calls deprecated.
 readonly old='ignore:The distutils package is deprecated:DeprecationWarning'
-"$python" -m pytest --quiet -W "$old" -m 'not (spark or store or browser or process or slow or soak)' || failed=1
+"$python" -m pytest --quiet -W "$old" -m 'not (spark or store or browser or process or slow or nightly)' || failed=1
 # pyspark 4.0 leaves its sockets to the garbage collector.
 "$python" -m pytest --quiet -W "$old" -W 'ignore:unclosed <socket:ResourceWarning' tests/indexer/build/test_job.py \
     tests/indexer/join/test_load_rows.py || failed=1

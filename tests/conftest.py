@@ -23,13 +23,13 @@ MARKERS = {
     "store": {"s3", "google", "azure", "hdfs", "remote_store", "iceberg_rest"},
     "browser": {"browser"},
 }
-STARTERS = {*MARKERS, "process", "soak"}  # their tests may start processes
+BEYOND_S3 = {"google", "azure", "hdfs"}  # fixtures, and values of a parameter that names one
+STARTERS = {*MARKERS, "process", "nightly"}  # their tests may start processes
 
 TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"  # pytest's variable: where it makes the folders of `tmp_path`
 MEMORY = Path("/dev/shm")
 ENOUGH_MEMORY = 4 << 30  # bytes: a whole run takes 1 GB at most at a time
 
-profiles.load()
 gc.disable()  # until the tests are collected: objects of modules and tests live as long as the process
 
 
@@ -54,6 +54,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, of_them in MARKERS.items():
             if fixtures & of_them:
                 item.add_marker(marker)
+        values = {str(value) for value in item.callspec.params.values()} if hasattr(item, "callspec") else set()
+        if BEYOND_S3 & (fixtures | values):
+            item.add_marker("nightly")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        profiles.begin(collector.path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    profiles.begin(item.path)
 
 
 @pytest.hookimpl(wrapper=True)

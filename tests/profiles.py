@@ -1,37 +1,44 @@
-"""How much the random and the exhaustive tests try: `GNOMON_TEST_PROFILE` is `quick`, `full` (if unset) or `nightly`.
+"""How much the random and the exhaustive tests try: `GNOMON_TEST_PROFILE` is one of these.
 
 | profile | hypothesis | bytes that are flipped |
 |---|---|---|
 | `quick` | a tenth of the examples, at least 5 | every 13th, and the first and last 16 |
+| `rotating` (if unset) | `full` in an eighth of the files, another one each day; `quick` in the others | the same |
 | `full` | all | all |
 | `nightly` | ten times as many | all |
 """
 
+import datetime
 import os
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 from hypothesis import settings
 
 VARIABLE = "GNOMON_TEST_PROFILE"
 SHARES = {"quick": 0.1, "full": 1.0, "nightly": 10.0}  # of the examples that a test asks for
+ROTATING = "rotating"
+EIGHTHS = 8
 FEWEST_EXAMPLES = 5
 HYPOTHESIS_DEFAULT = 100
 STRIDE = 13
 WHOLE_ENDS = 16  # positions at both ends that `quick` never leaves out: headers, footers and markers lie there
 
-PROFILE = os.environ.get(VARIABLE, "full")
-if PROFILE not in SHARES:
-    raise ValueError(f"{VARIABLE}={PROFILE}: expected one of {', '.join(SHARES)}")
+PROFILE = os.environ.get(VARIABLE, ROTATING)
+if PROFILE not in (*SHARES, ROTATING):
+    raise ValueError(f"{VARIABLE}={PROFILE}: expected one of {', '.join(SHARES)}, {ROTATING}")
+_current = ["quick" if PROFILE == ROTATING else PROFILE]  # of the file whose tests are collected or run
 
 
 def examples(full: int) -> int:
     """The number of examples for a test that tries `full` of them in the profile `full`."""
-    return max(FEWEST_EXAMPLES, round(full * SHARES[PROFILE]))
+    return max(FEWEST_EXAMPLES, round(full * SHARES[_current[0]]))
 
 
 def positions(all_of_them: Sequence[int]) -> Sequence[int]:
     """The positions that a test of damaged bytes tries, of `all_of_them`."""
-    if PROFILE != "quick" or len(all_of_them) <= 2 * WHOLE_ENDS:
+    if _current[0] != "quick" or len(all_of_them) <= 2 * WHOLE_ENDS:
         return all_of_them
     middle = all_of_them[WHOLE_ENDS:-WHOLE_ENDS:STRIDE]
     return [*all_of_them[:WHOLE_ENDS], *middle, *all_of_them[-WHOLE_ENDS:]]
@@ -39,11 +46,14 @@ def positions(all_of_them: Sequence[int]) -> Sequence[int]:
 
 def stride(full: int) -> int:
     """The distance between the points that a test tries, of one that tries every `full`-th in the profile `full`."""
-    return full * STRIDE if PROFILE == "quick" else full
+    return full * STRIDE if _current[0] == "quick" else full
 
 
-def load() -> None:
-    """Make the profile hypothesis' own: no deadlines, for tests measure no time."""
-    for name in SHARES:
-        settings.register_profile(name, deadline=None, max_examples=examples(HYPOTHESIS_DEFAULT))
-    settings.load_profile(PROFILE)
+def begin(file: Path) -> None:
+    """Take the profile of a test file, before it is imported and before each of its tests. Hypothesis has no deadlines,
+    for tests measure no time."""
+    if PROFILE == ROTATING:
+        today = datetime.date.today().toordinal()
+        _current[0] = "full" if (zlib.crc32(file.name.encode()) + today) % EIGHTHS == 0 else "quick"
+    settings.register_profile(_current[0], deadline=None, max_examples=examples(HYPOTHESIS_DEFAULT))
+    settings.load_profile(_current[0])

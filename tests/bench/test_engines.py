@@ -6,7 +6,7 @@ import pytest
 
 from bench.engines import ENGINES, compared, of_engine, prepare, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.nightly]
 
 
 @pytest.mark.usefixtures("spark")

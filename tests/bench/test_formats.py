@@ -22,7 +22,7 @@ ONE_EACH = tuple({one.format: one for one in FILES}.values())
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "files", [pytest.param(ONE_EACH, id="one of each"), pytest.param(FILES, id="all", marks=pytest.mark.soak)]
+    "files", [pytest.param(ONE_EACH, id="one of each"), pytest.param(FILES, id="all", marks=pytest.mark.nightly)]
 )
 def test_every_contender_gives_the_same_rows_of_every_format(
     files: tuple[FormatFile, ...], spark: SparkSession, tmp_path: Path

@@ -1,4 +1,4 @@
-"""The fuzzer's finds stay fixed, and its first cases are sound; `soak` runs it for minutes."""
+"""The fuzzer's finds stay fixed, and its first cases are sound; `nightly` runs it for minutes."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_run_counts_its_cases() -> None:
     assert report.cases > report.read > 0
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_ten_minutes_find_nothing() -> None:
     report = run(seed=int(os.environ.get("FUZZ_SEED", "1")), seconds=600)
     assert report.finds == []

@@ -13,7 +13,7 @@ import pytest
 
 from tests.deploy.deployed import ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 REQUIRED = "GNOMON_TEST_BOUNDS"
 SECONDS = 300.0

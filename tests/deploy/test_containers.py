@@ -28,7 +28,7 @@ from tests.stores.go import go_program
 from tests.stores.process import answers, free_port
 from tests.stores.s3 import GATEWAY, VERSION
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.nightly
 
 USER = 10001
 URLS = [f"https://a.example/{number}" for number in range(20_000)]

@@ -16,7 +16,7 @@ from gnomon.base import kernel
 from tests.plain_python import python_without_gnomon
 from tests.shadow.make_index import index_source, write_source
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 TOP = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE")

@@ -21,7 +21,7 @@ from tests.service.processes import until
 from tests.shadow.make_index import write_source
 from tests.stores.process import free_port
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.nightly
 
 URLS = [f"https://a.example/{number}" for number in range(20_000)]
 SERVICE = "gnomon-serve.service"

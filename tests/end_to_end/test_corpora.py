@@ -23,7 +23,7 @@ pytestmark = needs_corpora
 
 MOST_BYTES, MOST_ROWS = 3_000_000, 1_000  # of a file in every run
 FEW_KEYS = 50  # of a file without a list of all rows
-FEW = 6  # files per format, of different writers and codecs, in every run; the soak run tries all
+FEW = 6  # files per format, of different writers and codecs, in every run; the nightly run tries all
 UNREADABLE = ("bad", "bad-partial", "unreadable", "encrypted", "wrong-format", "not-line-delimited")
 FORMATS = {"parquet": "parquet", "avro": "avro", "orc": "orc", "seq": "sequence", "csv": "csv", "json": "jsonl"}
 Entry = dict[str, str]
@@ -127,7 +127,7 @@ def test_rows_of_real_files_come_back_by_their_keys(tmp_path: Path, canon: Modul
     assert rows >= len(files)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("listed_as", FORMATS)
 def test_files_that_no_reader_can_read_are_refused_by_name(spark: SparkSession, tmp_path: Path, listed_as: str) -> None:
     tried, read, wrong = 0, [], []
@@ -158,7 +158,7 @@ def first_column(place: str, format_name: str) -> str:
     return next(iter(flat), "none")
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("listed_as", FORMATS)
 def test_rows_of_all_real_files_come_back_by_their_keys(
     spark: SparkSession, tmp_path: Path, canon: ModuleType, listed_as: str

@@ -12,7 +12,7 @@ from tests.end_to_end.killable import Kill, Killable
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, rows
 from tests.jobs.dedup.test_append_lake import check
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 STEPS = [
     "staged",

@@ -45,11 +45,13 @@ def replayed(replay: Replay, workers: list[Killable]) -> Figures:
     return figures
 
 
+@pytest.mark.nightly
 def test_a_morning_of_deliveries_with_kills_and_races(spark: SparkSession, tmp_path: Path, tell: Tell) -> None:
     """They use this program's Spark, which lives on."""
     morning(Folder(tmp_path / "source"), spark, tmp_path, tell)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("format_name", ["delta", "iceberg"])
 def test_a_morning_of_deliveries_to_a_table_that_others_change(
     spark: SparkSession, tmp_path: Path, format_name: str, tell: Tell, monkeypatch: pytest.MonkeyPatch
@@ -68,7 +70,7 @@ def test_a_morning_of_deliveries_by_spark_and_without_it(spark: SparkSession, tm
     assert (figures.duplicates_let_in, figures.rows_lost, figures.faults) == (0, 0, [])
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("null_keys", ["dedup", "keep"])
 def test_a_week_of_deliveries_without_spark(tmp_path: Path, null_keys: str, tell: Tell) -> None:
     seed, deliveries, kills = (
@@ -96,7 +98,7 @@ def table(format_name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ta
     return DeltaTarget(folder / "table") if format_name == "delta" else IcebergTarget(here(folder, monkeypatch))
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("null_keys", ["dedup", "keep"])
 def test_a_week_of_hourly_deliveries_with_60_kills(
     spark: SparkSession, tmp_path: Path, null_keys: str, tell: Tell
@@ -104,7 +106,7 @@ def test_a_week_of_hourly_deliveries_with_60_kills(
     week(Folder(tmp_path / "source"), null_keys, spark, tmp_path, tell)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("format_name", ["delta", "iceberg"])
 def test_a_week_of_deliveries_with_60_kills_to_a_table_that_others_change(
     spark: SparkSession, tmp_path: Path, format_name: str, tell: Tell, monkeypatch: pytest.MonkeyPatch

@@ -20,7 +20,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.profiles import examples
 
-pytestmark = [pytest.mark.process, pytest.mark.soak]
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 DAYS = ("day=1", "day=2", "day=3")
 ROWS = 20_000  # of a day
 KILLS = examples(25)

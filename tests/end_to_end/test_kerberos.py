@@ -14,7 +14,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.hadoop_tokens import FILE
 from tests.stores.kerberos import SecureHdfs, secure_hdfs
 
-pytestmark = [pytest.mark.soak, pytest.mark.store]
+pytestmark = [pytest.mark.nightly, pytest.mark.store]
 ROOT = "hdfs://localhost/lake"
 
 

@@ -63,7 +63,7 @@ def test_every_operation_is_killed() -> None:
     assert POINTS.keys() == OPERATIONS.keys() - without
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.parametrize("name", POINTS)
 def test_a_command_killed_where_it_writes_leaves_one_whole_snapshot(
@@ -177,7 +177,7 @@ def days_found(lake: Path) -> list[int]:
     return found
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_two_builds_at_once_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(tmp_path, 0)

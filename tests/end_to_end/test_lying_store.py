@@ -648,7 +648,7 @@ ALL = 150  # by hand, each night
 
 
 @pytest.mark.parametrize(
-    ("where", "tried"), [*TRIED.items(), *(pytest.param(one, ALL, marks=pytest.mark.soak) for one in TRIED)]
+    ("where", "tried"), [*TRIED.items(), *(pytest.param(one, ALL, marks=pytest.mark.nightly) for one in TRIED)]
 )
 def test_after_one_lie_a_repeated_operation_succeeds_and_each_row_is_there_once(
     where: str, tried: int, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -705,7 +705,7 @@ PROGRAMS = ("build", "dedup", "dedup", "compact", "rebucket", "vacuum")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("rounds", [1, pytest.param(64, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(64, marks=pytest.mark.nightly)])
 def test_programs_that_meet_faults_and_are_killed_leave_each_row_once(rounds: int, lake: Lake, tmp_path: Path) -> None:
     """Two or three programs at once, one of 25 requests answered with an honest fault, a third of the programs killed.
     Afterwards each batch is appended again, and each key is there once."""

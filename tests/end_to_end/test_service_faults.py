@@ -1,5 +1,5 @@
 """A service of two workers under a steady load, while its files or its store fail. Each run prints the injected faults,
-the number of requests, and the number of failures. The short runs are in every suite; `-m soak` runs the long ones."""
+the number of requests, and the number of failures. The short runs are in every suite, the long ones in `-m nightly`."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ PATHS = ("/rows/second", "/rows/twice", "/rows/no-such-key")
 WELL = {200, 404}
 SHORT, LONG = 1, 12  # the number of injections of each fault
 
-lengths = pytest.mark.parametrize("times", [SHORT, pytest.param(LONG, marks=pytest.mark.soak)])
+lengths = pytest.mark.parametrize("times", [SHORT, pytest.param(LONG, marks=pytest.mark.nightly)])
 
 
 @dataclass
@@ -222,7 +222,7 @@ def test_a_store_that_fails_is_503_in_time_and_mends(far: tuple[Service, FaultyP
         assert load.percentile(1.0) < 1000 * 10 * TIMEOUT_SECONDS, "a hang has no end of its own"
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_snapshots_come_at_half_the_load_that_can_be_borne(place: Place) -> None:
     with place.load("/rows/twice", "/rows/no-such-key", every_seconds=0.0) as most:
         threading.Event().wait(10)

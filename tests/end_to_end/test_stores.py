@@ -97,7 +97,7 @@ def test_an_index_lives_on_a_store(spark: SparkSession, lake: str) -> None:
     check(index, 500)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_appends_killed_on_a_store_are_finished_once(lake: str, tmp_path: Path) -> None:
     """The next append after each kill is another batch, or the same one again."""
     source, index, rows = f"{lake}/lake", f"{lake}/index", ROWS
@@ -119,7 +119,7 @@ def test_appends_killed_on_a_store_are_finished_once(lake: str, tmp_path: Path) 
     assert {info.path[0] for info in storage_at(source).list(hidden=True)} <= set("abp"), "staged files are left"
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_compaction_killed_on_a_store_leaves_a_whole_snapshot(lake: str, tmp_path: Path) -> None:
     source, index = f"{lake}/lake", f"{lake}/index"
     child = Killable(tmp_path, "compactions")

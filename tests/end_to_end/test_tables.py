@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 
 def tables() -> list[Any]:
-    """The tables in the corpora, for every run and for a soak run. For a folder with several formats, its subfolders
+    """The tables in the corpora, for every run and for a nightly run. For a folder with several formats, its subfolders
     with one format."""
     if not (ROOT / "TABLES.tsv").exists():
         return []
@@ -52,7 +52,7 @@ def tables() -> list[Any]:
         for folder, members in tried:
             table = table_of(folder, members, keys.split(","))
             if table is not None:
-                marks = () if place.endswith(EVERY_RUN) else pytest.mark.soak
+                marks = () if place.endswith(EVERY_RUN) else pytest.mark.nightly
                 found.append(pytest.param(table, id=folder, marks=marks))
     return found
 

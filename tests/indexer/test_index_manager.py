@@ -311,7 +311,7 @@ print(spark.table("data_index").where("k = 1").count(), manager.fetch_all([1], {
 """
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_session_without_hive_needs_no_package(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_HIVE, str(tmp_path / "warehouse")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)

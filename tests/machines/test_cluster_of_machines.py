@@ -21,7 +21,7 @@ from tests.machines.network import ROOT, Machine, Network, network
 from tests.machines.programs import ROWS
 from tests.machines.services import HDFS, HEAD, LOST_SECONDS, SPARK, SPARK_HOME, WORKERS
 
-pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.process]
 
 SECONDS = 900
 PYTHON = ".venv/bin/python"

@@ -130,7 +130,7 @@ def test_routes_without_parameters_answer_as_the_document_says(schema: BaseSchem
     assert conforms(schema, path, method, GenerationMode.POSITIVE, 1).keys() == {200}
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_thousands_of_requests_are_answered_as_the_document_says(schema: BaseSchema, path: str, method: str) -> None:
     for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):

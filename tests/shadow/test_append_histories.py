@@ -187,7 +187,7 @@ def test_in_any_history_each_key_is_appended_once_and_none_is_lost() -> None:
         assert happened[what] > 20, happened
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_in_many_histories_each_key_is_appended_once_and_none_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     happened = try_histories(range(1000, 40_000))
     with capsys.disabled():

@@ -108,7 +108,7 @@ def test_so_does_a_second_fault_in_the_recovery(world: World) -> None:
     assert world.lost == []
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_so_does_every_fault_at_every_call_and_a_second_one_at_every_call_of_the_recovery(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +163,7 @@ def test_a_killed_process_leaves_one_whole_snapshot_and_so_does_one_killed_while
     kill_and_kill_again(world, tmp_path / "index", range(0, calls, 6), [calls // 2])
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_process_killed_at_every_call_and_again(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,6 @@ def test_any_history_answers_as_a_dict() -> None:
     run_state_machine_as_test(ShadowMachine, settings=small)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_thousand_long_histories_answer_as_a_dict() -> None:
     run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=examples(600), stateful_step_count=40))

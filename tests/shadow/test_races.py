@@ -190,7 +190,7 @@ def test_a_lake_that_moves_while_it_is_compacted_is_adopted_whole(tmp_path: Path
     run_moves(tmp_path, racers, 5)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("racers", [2, 4])
 def test_a_hundred_moves_of_a_lake_that_is_compacted_lose_nothing(
     tmp_path: Path, racers: int, capsys: pytest.CaptureFixture[str]
@@ -200,7 +200,7 @@ def test_a_hundred_moves_of_a_lake_that_is_compacted_lose_nothing(
         print(f"\n{report}")
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("own", [True, False], ids=["own files", "the same files"])
 @pytest.mark.parametrize("racers", [2, 4])
 def test_a_hundred_rounds_of_commits_at_once_lose_nothing(

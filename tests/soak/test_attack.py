@@ -22,7 +22,7 @@ def test_a_random_history_of_a_lake_is_answered_right(spark: SparkSession, tmp_p
     assert tally["keys absent"] > 20
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_random_histories_are_answered_right_for_as_long_as_asked(spark: SparkSession, tmp_path: Path) -> None:
     """`GNOMON_SOAK_MINUTES` says how long, `GNOMON_SOAK_SEED` where it begins; `python -m tests.soak.attack` prints a

@@ -21,7 +21,7 @@ from tests.soak.spark_tables import DAYS, DeltaOfSpark, IcebergOfSpark, Row, Spa
 
 PYTHON = Path(os.environ.get("GNOMON_SPARK_TABLES", "build/spark-tables")) / "bin/python"
 pytestmark = [
-    pytest.mark.soak,
+    pytest.mark.nightly,
     pytest.mark.skipif(
         not PYTHON.exists(), reason="deploy/make-tables.sh makes the environment of Spark with its jars"
     ),

@@ -1,4 +1,4 @@
-"""The fuzzer's finds stay fixed, its first cases pass, and it detects faults of a reader; `soak` runs it for
+"""The fuzzer's finds stay fixed, its first cases pass, and it detects faults of a reader; `nightly` runs it for
 minutes."""
 
 import os
@@ -147,7 +147,7 @@ def test_a_kept_find_is_reported_until_it_is_mended(tmp_path: Path) -> None:
     assert try_again(tmp_path).outcomes == {"rows": 1}
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", SEEDS)
 def test_ten_minutes_find_nothing(format: str) -> None:
     report = run(partial(make_case, format, int(os.environ.get("FUZZ_SEED", "1"))), seconds=600, keep=FINDS)

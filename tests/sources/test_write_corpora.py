@@ -60,7 +60,7 @@ def test_rows_of_a_good_file_are_written_as_it_is_and_read_back(format: str) -> 
     check_all(format, MOST_BYTES)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", list(REFUSED))
 def test_rows_of_every_good_file_are_written_as_it_is_and_read_back(format: str) -> None:
     check_all(format, 1 << 62)

@@ -229,7 +229,7 @@ def large_rows_fetched(folder: Path, row_bytes: int, rows: int) -> int:
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("row_bytes", "rows"),
-    [(1_000_000, 300), pytest.param(10_000_000, 100, marks=pytest.mark.soak)],
+    [(1_000_000, 300), pytest.param(10_000_000, 100, marks=pytest.mark.nightly)],
     ids=["1 MB", "10 MB"],
 )
 def test_memory_is_bounded_whatever_the_rows_weigh(tmp_path: Path, row_bytes: int, rows: int) -> None:
