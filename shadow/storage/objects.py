@@ -25,7 +25,7 @@ from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket
 from gnomon.shadow.storage.ranges import Range
 from gnomon.shadow.storage.redaction import words_of
 from gnomon.shadow.storage.remote_file import RemoteFile
-from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, retried
+from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, next_of, retried
 
 OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: the limit of one S3 request. A multipart put has no condition that obstore can set
@@ -140,7 +140,9 @@ class ObjectStorage:
 
     def _pages(self, prefix: str, least: int = PAGE, after: str | None = None) -> Iterator[Sequence[Any]]:
         """List page by page, each requested when it is needed, from the first name after the key `after`."""
-        return iter(obstore.list(self._clients.reads, self._key(prefix) or None, offset=after, chunk_size=least))
+        found = obstore.list(self._clients.reads, self._key(prefix) or None, offset=after, chunk_size=least)
+        while page := next_of(iter(found), self._patience.request, f"{self.root}/{prefix}"):
+            yield page
 
     def _all(self, prefix: str, witness: str = "") -> Sequence[Any]:
         """The whole listing; if it breaks off, it starts again.

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -118,6 +119,21 @@ def _made(call: Callable[[], Result], where: str) -> Result:
     except OutOfTime:
         pool.leave(future)
         raise
+
+
+def next_of(pages: Iterator[Result], seconds: float, where: str) -> Result | None:
+    """The next page of a listing; None after the last one. Unreachable where none comes for so many seconds: a store
+    that answers empty pages, each with a next one, keeps the client busy without end."""
+    pool = threads(f"gnomon-list {host(where)}", WAITING)
+    future: Future[Result | None] = pool.submit(lambda: next(pages, None))
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if future.done():  # the call's own
+            raise
+        pool.leave(future)
+        what = f"the store's listing brings no name for {seconds:g} s"
+        raise Unreachable(what, where, action=Action.RUN_AGAIN) from None
 
 
 def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:

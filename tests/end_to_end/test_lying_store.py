@@ -261,6 +261,14 @@ def test_a_listing_that_goes_round_ends_with_an_error(lake: Lake) -> None:
     lake.check()
 
 
+def test_a_listing_of_empty_pages_ends_with_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01, request=1),))
+    lake.proxy.lies(lying.empty_pages_without_end, lambda request: request.kind == "list")
+    for call in (partial(open_index, lake.index), lake.build):
+        assert "the store's listing brings no name for 1 s" in refused(call)
+    lake.check()
+
+
 def test_an_index_is_opened_at_a_newest_snapshot_that_a_listing_lacks(lake: Lake) -> None:
     """The rest of the listing, with the file that must follow the snapshots, is whole."""
     name = lake.add_file()

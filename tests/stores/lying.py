@@ -281,3 +281,10 @@ def pages_without_end(proxy: LyingProxy, request: Request) -> Answer:
     more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
     found.body = found.body.replace(b"<IsTruncated>false</IsTruncated>", more)
     return found
+
+
+def empty_pages_without_end(proxy: LyingProxy, request: Request) -> Answer:
+    """Each page has no name and says that another one follows."""
+    found = pages_without_end(proxy, request)
+    found.body = ITEMS.sub(b"", found.body)
+    return found
