@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.stores.go import go_program
-from tests.stores.process import Store, answers, free_port, server, unavailable
+from tests.stores.process import HttpServer, Store, answers, free_port, server, unavailable
 
 MODULE, VERSION = "github.com/fsouza/fake-gcs-server", "v1.56.1"
 BUCKET = "lake"
@@ -71,7 +71,7 @@ class _Behind:
 @contextmanager
 def _translator(port: int) -> Iterator[str]:
     """The address of a translator, which runs until the block ends."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Translator, port)) as translator:
+    with HttpServer(("127.0.0.1", 0), partial(_Translator, port)) as translator:
         thread = threading.Thread(target=translator.serve_forever, daemon=True)
         thread.start()
         try:

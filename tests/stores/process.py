@@ -8,12 +8,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 CACHE = Path(os.environ.get("GNOMON_TEST_CACHE", "~/.cache/gnomon-tests")).expanduser()
+
+
+class HttpServer(ThreadingHTTPServer):
+    """A server in threads of this process."""
+
+    request_queue_size = 128  # a client that finds the queue full tries again after a second
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -20,7 +20,7 @@ from gnomon.shadow.storage.webhdfs_calls import Answer, WebHdfs
 from tests.shadow.storage.contract import SharedStorageContract
 from tests.stores import lying
 from tests.stores.lying import LyingProxy, Request
-from tests.stores.process import Store
+from tests.stores.process import HttpServer, Store
 
 DEAD, EMPTY = "127.0.0.9", "empty"  # nothing listens at this address; a file of no living datanode
 
@@ -149,7 +149,7 @@ def namenode(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             pass
 
     calls: list[str] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         monkeypatch.setenv("GNOMON_WEBHDFS", f"http://127.0.0.1:{server.server_port}")

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError, Unrea
 from gnomon.shadow.storage.object_clients import connect
 from gnomon.shadow.storage.objects import LARGEST_PUT, ObjectStorage
 from gnomon.shadow.storage.retries import Passing, Patience, retried
+from tests.stores.process import HttpServer
 
 QUICK = Patience(tries=3, first_wait=0.01, longest_wait=0.02, connect=1, read=0.3, request=0.6)
 
@@ -201,7 +202,7 @@ def answering(answers: list[tuple[int, bytes]], tls: ssl.SSLContext | None = Non
         def log_message(self, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up
