@@ -14,7 +14,6 @@ from typer.exceptions import TyperException
 
 from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 from gnomon.commands.extras import MissingExtra
-from gnomon.commands.output import complain
 
 
 class Command(NamedTuple):
@@ -109,8 +108,6 @@ COMMANDS = {
         "gnomon.commands.demo", "Run all steps on a generated web crawl.", "gnomon demo --pages 20000", "spark"
     ),
 }
-OLD_COMMANDS = {"rebuild": "rebucket"}  # accepted through version 0.2, with a notice, as are old options
-OLD_OPTIONS = {"build": {"--anew": "--full"}, "dedup": {"--rebuild": "--full"}}
 SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 
 
@@ -121,9 +118,6 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        return super().resolve_command(ctx, _under_new_names(args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
@@ -149,19 +143,6 @@ class Commands(TyperGroup):
             self._listing = False
         examples = "".join(f"\n    {COMMANDS[name].example}" for name in SHOWN_EXAMPLES)
         formatter.write(f"\nExamples:\n{examples}\n")
-
-
-def _under_new_names(words: list[str]) -> list[str]:
-    """The words of a command line under their new names, with a notice on stderr for each old name of a command or
-    option."""
-    command = OLD_COMMANDS.get(words[0], words[0])
-    options = OLD_OPTIONS.get(command, {})
-    options_end = words.index("--") if "--" in words else len(words)
-    renamed = [command, *(options.get(word, word) for word in words[1:options_end]), *words[options_end:]]
-    for old, new in dict.fromkeys(zip(words, renamed, strict=True)):
-        if old != new:
-            complain(f"{old} is now {new}; the old name is accepted through version 0.2")
-    return renamed
 
 
 def _print_version(asked: bool) -> None:
@@ -238,8 +219,7 @@ def _ended(code: int, arguments: list[str] | None) -> int:
 
 def _alike(words: list[str]) -> str:
     """A similar command, if the first word is not a command."""
-    known = {*COMMANDS, *OLD_COMMANDS}
-    found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in known else []
+    found = get_close_matches(words[0], COMMANDS, 1) if words and words[0] not in COMMANDS else []
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -17,7 +17,6 @@ framework.
 - `commit`            commits of builds, appends and other changes
 - `maintenance`       compact, rebucket, vacuum
 - `verify`            checks that an index is undamaged and that its pointers are right
-- `old_names`         names of an earlier version, accepted with a warning
 
 Each sub-package imports only sub-packages above it in this list. docs/internals/index-format.md describes the files and
 what is guaranteed about them."""

@@ -12,9 +12,6 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTRIES = dict(re.findall(r"^\| ([^|]+?) \| (.+) \|$", GLOSSARY.read_text(), re.MULTILINE)[1:])
 OLD_WORDS = (
-    "--anew",
-    "dedup --rebuild",
-    "gnomon rebuild",
     "key filter",
     "dedup load",
     "entries that count",

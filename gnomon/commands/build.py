@@ -80,7 +80,6 @@ AsFiles = Annotated[
 TableVersion = Annotated[
     str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
 ]
-NoSpark = Annotated[bool, typer.Option("--no-spark", hidden=True, help="The old name of --engine local.")]
 
 
 @app.command(cls=BuildCommand)
@@ -106,7 +105,6 @@ def build(
     as_files: AsFiles = False,
     table_version: TableVersion = None,
     engine: EngineOption = EngineName.AUTO,
-    no_spark: NoSpark = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be indexed; write nothing.")] = False,
     json: Json = False,
 ) -> None:
@@ -127,7 +125,7 @@ def build(
         full=full,
         table_version=table_version,
     )
-    with Engines("build", EngineName.LOCAL if no_spark else engine, master, conf) as engines:
+    with Engines("build", engine, master, conf) as engines:
         planned = plan(source, index, request, engines.read_table)  # a path is planned before Spark starts
         if planned.newest is not None and not full and not json:
             say("the table has fewer partition columns than the index, so all files are indexed again")

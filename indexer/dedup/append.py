@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from gnomon.indexer.dedup.spark_rows import SparkRows
 from gnomon.jobs import Progress
 from gnomon.jobs.dedup import BatchRows, DedupResult, LocalRows, Origin, append_rows, as_rows
-from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place
 
 
@@ -26,12 +25,10 @@ def append_new(
     origin: Origin | None = None,
     full: bool = False,
     accept_vanished: bool = False,
-    rebuild: bool | None = None,
 ) -> DedupResult:
     """Append the rows of `batch` whose key the source does not have, and index them: `gnomon.jobs.dedup.append_rows`.
-    `rebuild` is the old name of `full`. With None in place of the session this process does the work; the batch is an
-    Arrow table, or of `read_batch(None, ...)`."""
-    full = under_old_name("rebuild", rebuild, "full", full)
+    With None in place of the session this process does the work; the batch is an Arrow table, or of
+    `read_batch(None, ...)`."""
     rows: BatchRows = as_rows(batch) if spark is None else SparkRows(spark, batch)
     return append_rows(
         rows,

@@ -27,7 +27,6 @@ from gnomon.shadow.metadata import (
     put_back,
     schema_option,
 )
-from gnomon.shadow.old_names import under_old_name
 from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe
 from gnomon.shadow.tables import check_constants
 from gnomon.shadow.verify import verify_sample
@@ -92,7 +91,6 @@ def build(
     accept_vanished: bool = False,
     as_files: bool = False,
     table_version: str | int | None = None,
-    anew: bool | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`, `delta:/path`, `iceberg:catalog.ns.table`) that the
     newest snapshot of `index` does not cover, and drop those that are gone.
@@ -101,18 +99,17 @@ def build(
     files have been read back, and sampled pointers lead to rows with their keys. `batch` is the id of the batch whose
     append added the files. `flat` lays a new index out flat. `adopt` takes over a copy of the source, in its own commit
     (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which repairs a damaged index
-    (`gnomon.shadow.commit.full_reindex`; `anew` is its old name). `page_maps` records the page maps of all Parquet
-    files, now and in later builds; "deep" also the value maps of their pages, for which it reads all pages. A separate
-    commit adds those of files that are indexed already (`gnomon.shadow.commit.backfill_page_maps`). `partitions`
-    (`[{"dt": "2026-01-01"}]`, each with some or all columns) limits the build to the files of these partitions; an
-    empty list makes a first build without rows. `progress` is called with each stage.
+    (`gnomon.shadow.commit.full_reindex`). `page_maps` records the page maps of all Parquet files, now and in later
+    builds; "deep" also the value maps of their pages, for which it reads all pages. A separate commit adds those of
+    files that are indexed already (`gnomon.shadow.commit.backfill_page_maps`). `partitions` (`[{"dt": "2026-01-01"}]`,
+    each with some or all columns) limits the build to the files of these partitions; an empty list makes a first build
+    without rows. `progress` is called with each stage.
 
     FilesVanished where files with more than half of the indexed bytes are gone from the source and new files do not
     replace them: perhaps a disk is not mounted. `accept_vanished` confirms that they were deleted. UsageError where the
     source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query: its files
     hold rows that are not live; `as_files` indexes them nevertheless. `table_version` indexes a Delta or Iceberg table
     as of an older version. Other errors are in `gnomon.shadow.errors`."""
-    full = under_old_name("anew", anew, "full", full)
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = BuildRequest(
         keys,

@@ -95,13 +95,7 @@ KEY_COLUMNS = _parameter(
     style="form",
     explode=True,
 )
-OPTION_PARAMETERS = [
-    _parameter(one.name, "query", one.description, dict(one.schema), **one.style) for one in OPTIONS
-] + [
-    _parameter(one.old_name, "query", f"The old name of `{one.name}`.", dict(one.schema), **one.style, deprecated=True)
-    for one in OPTIONS
-    if one.old_name
-]
+OPTION_PARAMETERS = [_parameter(one.name, "query", one.description, dict(one.schema), **one.style) for one in OPTIONS]
 
 
 def batch(route: str) -> dict[str, Any]:

@@ -142,13 +142,6 @@ def _key_of_path(request: Request) -> tuple[str, Options]:
     return key, options
 
 
-def _key_of_query(request: Request) -> tuple[Options, dict[str, str]]:
-    def key_columns() -> list[str]:
-        return [column.name for column in _served(request).index.spec.keys]
-
-    return query_options(request.scope, key_columns)
-
-
 @contextmanager
 def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
     """Extend the text of KeyNotFound if a proxy may have merged slashes of the key in the path."""
@@ -224,13 +217,13 @@ async def head_row(request: Request) -> Response:
 
 async def get_rows(request: Request) -> Response:
     """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
-    options, key = _key_of_query(request)
+    options, key = query_options(request.scope)
     return await _rows_of(request, key, options)
 
 
 async def head_rows(request: Request) -> Response:
     """Whether any key is there, by column name, from the index alone: the source is not read."""
-    options, key = _key_of_query(request)
+    options, key = query_options(request.scope)
     return await _has_rows(request, key, options)
 
 

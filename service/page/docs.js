@@ -31,8 +31,8 @@ function routeView(operation, api) {
     h("ul", { class: "given" }, Object.entries(responses).map(([status, response]) => answerView(status, resolved(response, api), api))));
 }
 
-function parameterView({ name, in: place, required, deprecated, description, schema, example }, api) {
-  return h("li", null, h("div", null, h("code", null, name), h("div", { class: "faint" }, place, " · ", typeOf(schema, api), required ? " · required" : "", deprecated ? " · deprecated" : "")),
+function parameterView({ name, in: place, required, description, schema, example }, api) {
+  return h("li", null, h("div", null, h("code", null, name), h("div", { class: "faint" }, place, " · ", typeOf(schema, api), required ? " · required" : "")),
     h("div", { class: "what" }, description && h("span", null, prose(description)),
       example !== undefined && h("span", { class: "faint" }, "like ", h("code", null, String(example)))));
 }

@@ -19,7 +19,6 @@ from gnomon.shadow.commit import Changes, made_for, new_segment_id, publish
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.maintenance.rewrite_segments import Rewritten, dead_folders, folders_of, rewrite
 from gnomon.shadow.metadata import IndexSpec, Segment, Snapshot, View, buckets_for, check_buckets, open_view
-from gnomon.shadow.old_names import warn_old_name
 from gnomon.shadow.storage import Storage, patiently, probe
 
 
@@ -89,12 +88,6 @@ def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = N
     if target == view.spec:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
     return _replace(storage, view, view.segments, target, "rebucket", begin)
-
-
-def rebuild(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
-    """The old name of `rebucket`."""
-    warn_old_name("rebuild", "rebucket")
-    return rebucket(storage, buckets, flat)
 
 
 def _to_replace(view: View, partition: str | None) -> list[Segment]:

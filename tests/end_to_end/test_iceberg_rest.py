@@ -35,7 +35,7 @@ def lake(iceberg_rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def index(lake: IcebergLake, tmp_path: Path) -> str:
-    assert main(["build", lake.name, str(tmp_path / "index"), "--key", "id", "--no-spark"]) == 0
+    assert main(["build", lake.name, str(tmp_path / "index"), "--key", "id", "--engine", "local"]) == 0
     return str(tmp_path / "index")
 
 
@@ -66,7 +66,7 @@ def test_builds_follow_the_table(lake: IcebergLake, index: str, run: Run) -> Non
     check(lake, index, LIVE)
     lake.append(rows(40, 60))
     lake.delete(3)
-    assert run("build", index, "--no-spark")[0] == 0
+    assert run("build", index, "--engine", "local")[0] == 0
     check(lake, index, [number for number in [*LIVE, *range(40, 60)] if number != 3])
     code, out, _ = run("get", index, "41")
     assert (code, '"id":41' in out.replace(" ", "")) == (0, True)
@@ -170,13 +170,13 @@ def stage_append(
 def test_a_table_that_was_dropped_and_created_again_is_refused(lake: IcebergLake, index: str, run: Run) -> None:
     old = str(lake.table().metadata.table_uuid)
     lake.catalog.drop_table(lake.identifier)
-    code, _, err = run("build", index, "--no-spark")
+    code, _, err = run("build", index, "--engine", "local")
     assert code == 3
     assert one_line(err).startswith(f"gnomon: {lake.name}: the catalog has no such table")
     lake.catalog.create_table(lake.identifier, ROWS).append(rows(0, 40))
     new = str(lake.table().metadata.table_uuid)
     assert new != old
-    code, _, err = run("build", index, "--no-spark")
+    code, _, err = run("build", index, "--engine", "local")
     assert code in (2, 3)
     assert f"expected the table with id {old}, found {new}" in one_line(err)
     code, _, err = run("get", index, "5", "--newest")
@@ -189,7 +189,7 @@ def test_a_catalog_out_of_reach_is_one_line(
 ) -> None:
     configure(monkeypatch, uri=f"http://127.0.0.1:{free_port()}")
     expected = f"{lake.name}: the catalog cannot be reached at http://"
-    for command in (["build", index, "--no-spark"], ["get", index, "5", "--newest"]):
+    for command in (["build", index, "--engine", "local"], ["get", index, "5", "--newest"]):
         code, out, err = run(*command)
         assert (code, out) == (3, "")
         assert one_line(err).startswith(f"gnomon: {expected}")

@@ -246,24 +246,14 @@ def test_a_build_with_nothing_to_do_starts_no_spark_session(lake: Path) -> None:
     assert (code, "Spark did not start" in err) == (3, True)
 
 
-@pytest.mark.parametrize("name", ["--full", "--anew"])
-def test_a_full_build_lists_every_file_under_the_new_name_and_the_old(
-    lake: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    code, out, err = run(capsys, "build", lake / "source", lake / "index", "--key", "url", name, "--dry-run")
-    assert (code, out.count("new  "), out.splitlines()[-1][:8]) == (0, 2, "2 files ")
-    old = "gnomon: --anew is now --full; the old name is accepted through version 0.2\n"
-    assert err == (old if name == "--anew" else "")
+def test_a_full_build_lists_every_file(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "build", lake / "source", lake / "index", "--key", "url", "--full", "--dry-run")
+    assert (code, out.count("new  "), out.splitlines()[-1][:8], err) == (0, 2, "2 files ", "")
 
 
-@pytest.mark.parametrize("name", ["--full", "--rebuild"])
-def test_dedup_takes_a_full_build_under_the_new_name_and_the_old(
-    lake: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    code, _, err = run(capsys, "dedup", lake / "index", lake / "batch", name, "--batch-id", "")
-    old = "gnomon: --rebuild is now --full; the old name is accepted through version 0.2\n"
-    wrong = "gnomon: --batch-id: found an empty name; expected one, or leave the option out\n"
-    assert (code, err) == (2, (old if name == "--rebuild" else "") + wrong)
+def test_dedup_takes_a_full_build(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "dedup", lake / "index", lake / "batch", "--full", "--batch-id", "")
+    assert (code, err) == (2, "gnomon: --batch-id: found an empty name; expected one, or leave the option out\n")
 
 
 @pytest.mark.spark

@@ -131,12 +131,6 @@ def test_rebucket_changes_the_number_of_buckets(lake: Path, capsys: pytest.Captu
     )
 
 
-def test_the_old_name_of_rebucket_does_the_same_with_a_notice(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "rebuild", lake / "index", "--buckets", "8")
-    assert (code, out.split(":")[0]) == (0, "snapshot 3")
-    assert err == "gnomon: rebuild is now rebucket; the old name is accepted through version 0.2\n"
-
-
 def test_rebucket_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = run(capsys, "get", lake / "index", "7", "99")
     for layout in ("flat", "partitioned"):

@@ -87,14 +87,6 @@ def test_a_lost_spec_is_an_error_until_the_next_build_puts_it_back(source: Path,
         assert open_index(index).view.snapshot.number == 1
 
 
-def test_the_old_name_of_a_full_build_does_the_same_with_a_warning(source: Path, tmp_path: Path) -> None:
-    index = str(tmp_path / "index")
-    first = build(None, str(source), index, ["url"])
-    with pytest.warns(DeprecationWarning, match="anew= is now full=; the old name is accepted through version 0.2"):
-        again = build(None, str(source), index, ["url"], anew=True)
-    assert (again.snapshot, again.new_files) == (2, first.new_files)
-
-
 def test_a_damaged_index_is_mended_by_a_full_build_and_by_nothing_else(source: Path, tmp_path: Path) -> None:
     index = str(tmp_path / "index")
     first = build(None, str(source), index, ["url"], include=["n"])

@@ -261,8 +261,6 @@ def test_a_damaged_index_is_refused_and_indexed_again_when_asked(spark: SparkSes
     assert source(lake) == rows
     result = append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", full=True)
     assert (result.already_loaded, result.appended) == (100, 10)
-    with pytest.warns(DeprecationWarning, match="rebuild= is now full="):
-        append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", rebuild=True)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(spark: SparkSession, lake: Path) -> None:

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from gnomon.service.api.negotiation import ARROW, JSON
 from gnomon.service.api.openapi import MEANING
 from gnomon.service.errors import MEDIA_TYPE, TABLE
-from gnomon.service.http.options import MOST_NUMBER, NAMES, OPTIONS
+from gnomon.service.http.options import MOST_NUMBER, NAMES
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 
@@ -51,19 +51,13 @@ def test_parameters_are_told_with_their_bounds(document: dict[str, Any]) -> None
             names = [one["name"] for one in told["parameters"]]
             before = ["name"] if path.startswith("/indexes") else []
             before += [] if method == "post" else ["key"]
-            assert names == [*before, *NAMES, *(one.old_name for one in OPTIONS)], (path, method)
+            assert names == [*before, *NAMES], (path, method)
     by_name = {one["name"]: one for one in document["paths"]["/indexes/{name}/rows"]["get"]["parameters"]}
     assert by_name["name"]["schema"]["maxLength"] == 64
     assert (by_name["_limit"]["schema"]["minimum"], by_name["_limit"]["schema"]["maximum"]) == (0, MOST_NUMBER)
     assert by_name["_where"]["schema"]["items"]["pattern"] == "^[^=]+="
     assert (by_name["key"]["style"], by_name["key"]["explode"]) == ("form", True)
     assert document["components"]["schemas"]["BatchRequest"]["properties"]["keys"]["maxItems"] == 10_000
-
-
-def test_old_names_of_options_are_told_as_deprecated(document: dict[str, Any]) -> None:
-    told = {one["name"]: one for one in document["paths"]["/rows"]["get"]["parameters"]}
-    assert {name for name, one in told.items() if one.get("deprecated")} == {one.old_name for one in OPTIONS}
-    assert all(told[one.old_name]["schema"] == told[one.name]["schema"] for one in OPTIONS)
 
 
 def test_rows_are_told_in_both_media_types(document: dict[str, Any]) -> None:

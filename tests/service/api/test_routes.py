@@ -254,7 +254,7 @@ def test_a_key_that_was_not_found_in_a_partition_says_that_only_it_was_asked(cra
 
 
 def test_a_partition_that_is_not_there_is_no_missing_key(crawl: Client) -> None:
-    for query in ("where=dt=2026-01-03", "where=dt=2026-01-01&_where=dt=2026-01-03"):
+    for query in ("_where=dt=2026-01-03", "_where=dt=2026-01-01&_where=dt=2026-01-03"):
         problem = crawl.get(f"/rows/{TWICE}?{query}").json()
         assert (problem["status"], problem["title"]) == (400, "Partition not found")
         assert problem["detail"] == ("where: no partition has dt=2026-01-03; dt has the values 2026-01-01, 2026-01-02")
@@ -283,7 +283,7 @@ def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Setti
 def test_errors_of_a_batch_repeat_neither_its_target_nor_what_was_given(crawl: Client) -> None:
     deep = "[" * 200 + "]" * 200
     keys = ", ".join(["7"] * 2000 + [f'"{"x" * 20_000}"', deep])
-    response = crawl.ask("POST", f"/rows?{'&'.join(['where=dt=2026-01-01'] * 500)}", f'{{"keys": [{keys}]}}'.encode())
+    response = crawl.ask("POST", f"/rows?{'&'.join(['_where=dt=2026-01-01'] * 500)}", f'{{"keys": [{keys}]}}'.encode())
     results = response.json()["results"]
     assert [result["error"]["status"] for result in results] == [400] * 2002
     assert len(response.content) < 2002 * 600

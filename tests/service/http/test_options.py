@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.service.errors import BadRequest
-from gnomon.service.http.options import OPTIONS, Options, query_options
+from gnomon.service.http.options import NAMES, Options, query_options
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, rows
 from tests.shadow.make_index import index_source, write_source
@@ -27,47 +27,39 @@ def client(folder: Path, *keys: str) -> Client:
     return Client(Settings(indexes=[str(index)]))
 
 
-def given(query: str, *key_columns: str) -> tuple[Options, dict[str, str]]:
-    return query_options({"query_string": query.encode()}, lambda: key_columns)
+def given(query: str) -> tuple[Options, dict[str, str]]:
+    return query_options({"query_string": query.encode()})
 
 
-def test_an_option_means_the_same_under_its_old_name() -> None:
+def test_options_and_other_parameters_are_told_apart() -> None:
     values = {"_columns": "a,b", "_where": "dt=1", "_limit": "3", "_snapshot": "4", "_explain": "true"}
-    wanted = Options(["a", "b"], {"dt": ["1"]}, 3, 4, True)
-    renamed = [one for one in OPTIONS if one.old_name]
-    assert {one.name for one in renamed} == set(values)
-    for names in ({one.name: one.name for one in renamed}, {one.name: one.old_name for one in renamed}):
-        query = "&".join(f"{names[name]}={value}" for name, value in values.items())
-        assert given(f"{query}&k=5") == (wanted, {"k": "5"})
+    assert set(values) == set(NAMES)
+    others = {name.removeprefix("_"): value for name, value in values.items()}
+    query = "&".join(f"{name}={value}" for name, value in (values | others).items())
+    assert given(query) == (Options(["a", "b"], {"dt": ["1"]}, 3, 4, True), others)
 
 
-def test_an_old_name_that_a_key_column_has_is_the_column() -> None:
-    assert given("limit=5&_limit=6", "limit") == (Options(limit=6), {"limit": "5"})
-    assert given("limit=5", "other") == (Options(limit=5), {})
+def test_an_option_with_one_value_is_given_once() -> None:
+    with pytest.raises(BadRequest, match=r"^_limit is given twice"):
+        given("_limit=5&_limit=6")
+    assert given("_columns=a&_columns=b") == (Options(columns=["a", "b"]), {})
 
 
-def test_an_option_of_the_name_of_a_key_column_is_the_option() -> None:
-    assert given("_limit=5", "_limit") == (Options(limit=5), {})
+def test_a_fault_names_the_option() -> None:
+    with pytest.raises(BadRequest, match=r"^_limit: expected a whole number from 0 to 999999999999999999, found x"):
+        given("_limit=x")
 
 
-def test_an_option_under_both_names_is_given_twice() -> None:
-    with pytest.raises(BadRequest, match=r"^limit is given twice"):
-        given("_limit=5&limit=6")
-    assert given("_columns=a&columns=b") == (Options(columns=["a", "b"]), {})
-
-
-def test_a_fault_names_the_option_as_it_was_given() -> None:
-    for name in ("limit", "_limit"):
-        with pytest.raises(BadRequest, match=f"^{name}: expected a whole number from 0 to 999999999999999999, found x"):
-            given(f"{name}=x")
-
-
-def test_a_key_column_called_like_an_old_option_is_asked_in_the_query(folder: Path) -> None:
+def test_a_parameter_without_the_underscore_is_a_key_column_and_never_an_option(folder: Path) -> None:
     limit = client(folder, "limit")
     assert [row["n"] for row in rows(limit.get("/rows?limit=2"))] == [1, 2, 3]
     assert [row["n"] for row in rows(limit.get("/rows?limit=2&_limit=1"))] == [1]
-    assert [row["n"] for row in rows(limit.get("/rows/2?limit=1"))] == [1]  # this query has no key column
     assert limit.ask("HEAD", "/rows?limit=3").status_code == 404
+    refused = limit.get("/rows/2?limit=1")  # this query has no key column
+    assert (refused.status_code, refused.json()["detail"]) == (
+        400,
+        "unknown parameter limit; there are _columns, _where, _limit, _snapshot, _explain",
+    )
 
 
 def test_a_key_column_called_like_an_option_is_asked_by_post_or_in_the_path(folder: Path) -> None:
