@@ -6,7 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-VERSION = 1  # as `hashes_python.VERSION`
+VERSION = 2  # as `hashes_python.VERSION`
 
 cdef uint64_t P1 = 0x9E3779B185EBCA87
 cdef uint64_t P2 = 0xC2B2AE3D27D4EB4F
@@ -25,20 +25,15 @@ cdef inline uint32_t _mix(uint32_t state, uint32_t word) noexcept nogil:
     return (state << 13 | state >> 19) * 5 + <uint32_t> 0xE6546B64
 
 
-cdef uint32_t _murmur3(const uint8_t* data, Py_ssize_t size, uint32_t state, bint as_spark) noexcept nogil:
+cdef uint32_t _murmur3(const uint8_t* data, Py_ssize_t size, uint32_t state) noexcept nogil:
     cdef Py_ssize_t at = 0, i
-    cdef uint32_t word, tail = 0
+    cdef uint32_t word
     while size - at >= 4:
         memcpy(&word, data + at, 4)
         state = _mix(state, word)
         at += 4
-    if as_spark:
-        for i in range(at, size):
-            state = _mix(state, <uint32_t> <int> <signed char> data[i])
-    else:
-        for i in range(at, size):
-            tail |= <uint32_t> data[i] << (8 * (i - at))
-        state ^= _scrambled(tail)
+    for i in range(at, size):
+        state = _mix(state, <uint32_t> <int> <signed char> data[i])
     state ^= <uint32_t> size
     state = (state ^ state >> 16) * <uint32_t> 0x85EBCA6B
     state = (state ^ state >> 13) * <uint32_t> 0xC2B2AE35
@@ -93,7 +88,7 @@ cdef uint64_t _xxh64(const uint8_t* data, Py_ssize_t size, uint64_t seed) noexce
 
 def murmur3(bytes data not None, uint32_t seed):
     """See `hashes_python.murmur3`."""
-    return _murmur3(<const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), seed, True)
+    return _murmur3(<const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), seed)
 
 
 cdef _check(const uint8_t[::1] data, const int64_t[::1] offsets, Py_ssize_t rows):
@@ -105,14 +100,14 @@ cdef _check(const uint8_t[::1] data, const int64_t[::1] offsets, Py_ssize_t rows
             raise ValueError("offsets that decrease")
 
 
-def murmur3_texts(const uint8_t[::1] data, const int64_t[::1] offsets, uint32_t[::1] hashes, bint as_spark):
+def murmur3_texts(const uint8_t[::1] data, const int64_t[::1] offsets, uint32_t[::1] hashes):
     """See `hashes_python.murmur3_texts`."""
     cdef Py_ssize_t i, rows = hashes.shape[0]
     cdef const uint8_t* begin = &data[0] if data.shape[0] else NULL
     _check(data, offsets, rows)
     with nogil:
         for i in range(rows):
-            hashes[i] = _murmur3(begin + offsets[i], offsets[i + 1] - offsets[i], hashes[i], as_spark)
+            hashes[i] = _murmur3(begin + offsets[i], offsets[i + 1] - offsets[i], hashes[i])
 
 
 def xxh64_texts(const uint8_t[::1] data, const int64_t[::1] offsets, uint64_t[::1] hashes):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
-VERSION = 1  # of the functions here: a compiled module of another version is not used
+VERSION = 2  # of the functions here: a compiled module of another version is not used
 MASK = 0xFFFFFFFF
 WORD = 4  # bytes
 _FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
@@ -37,9 +37,9 @@ def murmur3(data: bytes, seed: int) -> int:
     return state ^ state >> 16
 
 
-def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32, as_spark: bool) -> None:
+def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32) -> None:
     """Replace each of `hashes`, which are seeds, by the Murmur3 of a value. Value i is the bytes from `offsets[i]` to
-    `offsets[i + 1]`. Without `as_spark`, the last 1 to 3 bytes are mixed as one word, as Murmur3 is published.
+    `offsets[i + 1]`.
 
     One word of all rows is mixed at a time, longest rows first. A few much longer rows are hashed one by one, so that
     one value of a megabyte does not take a quarter of a million steps. ValueError unless the offsets ascend within the
@@ -50,21 +50,13 @@ def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32, as_spark: bool) 
     words = lengths // WORD
     order = np.argsort(-words, kind="stable")
     most = int(words[order[_FEW]]) if len(order) > _FEW else 0
-    if not as_spark:
-        most = int(words.max(initial=0))
     state, begins, descending = hashes[order], starts[order], words[order]
     active = len(order) - np.searchsorted(descending[::-1], np.arange(most), side="right")
     at_byte = np.ndarray((len(data) - WORD + 1,), "<u4", data, strides=(1,))  # the word that begins at each byte
     for step, rows in enumerate(active.tolist()):
         state[:rows] = mix(state[:rows], at_byte[begins[:rows] + step * WORD])
     tails, tail_starts = (lengths % WORD)[order], begins + descending * WORD
-    if not as_spark:
-        tail = np.zeros(len(order), np.uint32)
-        for step in range(WORD - 1):
-            has = np.flatnonzero(tails > step)
-            tail[has] |= data[tail_starts[has] + step].astype(np.uint32) << np.uint32(8 * step)
-        state = state ^ scrambled(tail)  # the scrambled word of no bytes is 0
-    for step in range(WORD - 1 if as_spark else 0):
+    for step in range(WORD - 1):
         has = np.flatnonzero(tails > step)
         state[has] = mix(state[has], data[tail_starts[has] + step].astype(np.int8).astype(np.int32).view(np.uint32))
     seeds = hashes.copy()

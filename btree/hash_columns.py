@@ -17,7 +17,7 @@ from gnomon.base.hashes_python import finish, mix, rotated
 from gnomon.btree.hashing import SEED, WORD, unscaled_bytes
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key, stored_values
+from gnomon.btree.keys import Key
 
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
 
@@ -84,18 +84,6 @@ def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     return state.view(np.int64)
 
 
-def iceberg_hashes(array: pa.Array, type_name: str) -> npt.NDArray[np.int32]:
-    """Iceberg's 32-bit hash of each value of a key column: Murmur3, as published, with the seed 0. Integers, dates and
-    timestamps are hashed as int64, decimals as the bytes of their unscaled value. A null has any hash."""
-    column, seeds = plain_column(array, type_name), np.zeros(len(array), np.uint32)
-    if key_type(type_name).decimal:
-        numbers = [int(value or 0) for value in stored_values(array, type_name)]
-        column = pa.array([unscaled_bytes(n) for n in numbers], pa.large_binary())
-    if column.type == pa.large_binary():
-        return _murmur3_binary(column, seeds, as_spark=False).view(np.int32)
-    return _murmur3_words(_words(column.cast(pa.int64())), seeds).view(np.int32)
-
-
 def buckets_of(columns: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
     """The bucket of each row of plain columns, as by `hashing.bucket_of`."""
     return spark_hash_columns(columns).astype(np.int64) % buckets
@@ -130,10 +118,10 @@ def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
     return finish(state, np.uint32(size))
 
 
-def _murmur3_binary(column: pa.Array, seeds: Hashes32, as_spark: bool = True) -> Hashes32:
+def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
     """Murmur3 of each value."""
     hashes = seeds.copy()
-    kernel.murmur3_texts(*_bytes_of(column), hashes, as_spark)
+    kernel.murmur3_texts(*_bytes_of(column), hashes)
     return hashes
 
 

@@ -69,11 +69,6 @@ COMMANDS = {
         "Find a key in all versions of a Delta or Iceberg table.",
         "gnomon find /indexes/orders 4711 --all-versions",
     ),
-    "export": Command(
-        "gnomon.commands.export",
-        "Write the entries in the layout of the draft Iceberg index.",
-        "gnomon export /indexes/orders /exports/orders --iceberg-index",
-    ),
     "import-dione": Command(
         "gnomon.commands.import_dione",
         "Take over an index that Dione made.",

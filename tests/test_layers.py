@@ -184,7 +184,6 @@ WITHOUT_SPARK = (
     "inspect",
     "history",
     "find",
-    "export",
     "verify",
     "compact",
     "vacuum",

@@ -6,7 +6,6 @@
 - `masking`           the rows that a lake table has deleted, as masks
 - `merge`             live entries of several index files, sorted, by bucket
 - `rewrite_segments`  several segments as one
-- `iceberg_index`     an export in the layout of the draft Iceberg index
 - `entry_columns`     the columns of entries
 - `entry_sorter`      entries sorted within a bound of memory
 - `index_locally`     index files of source files, made in this process
@@ -19,7 +18,6 @@ from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, fi
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
 from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
-from gnomon.shadow.maintenance.iceberg_index import DRAFT, Exported, export_iceberg_index
 from gnomon.shadow.maintenance.index_locally import MEMORY_BYTES, Entries, index_entries, index_locally
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
@@ -27,20 +25,17 @@ from gnomon.shadow.maintenance.tiered_merge import publish_build
 from gnomon.shadow.maintenance.vacuuming import check_no_other_files, vacuum
 
 __all__ = [
-    "DRAFT",
     "GROUP",
     "MEMORY_BYTES",
     "AllVersions",
     "CompactResult",
     "Entries",
     "EntrySorter",
-    "Exported",
     "Record",
     "VersionedRow",
     "check_mask",
     "check_no_other_files",
     "compact",
-    "export_iceberg_index",
     "file_columns",
     "find_all_versions",
     "history",

@@ -105,7 +105,6 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         columns=ddl_of([one for one in fields.values() if one.name not in types], name),
         deleted=partial(deleted_rows, table.io, found, paths, name),
         equality_deletes=partial(equality_deletes, table, fields, found, paths, name),
-        locations=lambda: {paths.path(location): location for location in found.data},
     )
 
 

@@ -61,8 +61,7 @@ class LakeContent:
     """The content of a lake table at a version. `name` is the name that the index records. Files have paths relative to
     `root`. `types` has its partition columns with their types, in order, `columns` the columns in the files, as DDL.
     `deleted` reads the rows that are deleted in each file, by path: the offsets of their pointers. `equality_deletes`
-    reads the deletes by values. `locations` has the location of each file as the table's metadata writes it, where that
-    is not its path below the root."""
+    reads the deletes by values."""
 
     version: TableVersion
     name: str
@@ -72,7 +71,6 @@ class LakeContent:
     columns: str
     deleted: Callable[[], Mapping[str, BitMap64]]
     equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
-    locations: Callable[[], Mapping[str, str]] = dict
 
 
 def check_constants(content: LakeContent, path: str, names: Collection[str]) -> None:
