@@ -35,7 +35,6 @@ COLUMNS = {"schema": crawl.SPARK_SCHEMA}
 TEXT = "org.apache.hadoop.io.Text"
 SEQUENCE_OUTPUT = "org.apache.hadoop.mapreduce.lib.output.SequenceFileOutputFormat"
 COMPRESS = "mapreduce.output.fileoutputformat.compress"
-NAMES = crawl.SCHEMA.names
 
 Write = Callable[[SparkSession, pa.Table, Path], object]
 

@@ -36,7 +36,7 @@ from gnomon.indexer import build
 
 MEMORY = Path("/sys/fs/cgroup/memory")  # of cgroups v1; the run without it shows sizes, and no kill
 LIMIT_BYTES = 2 << 30
-WORKERS, SINGLES_A_SECOND = 2, 20
+SINGLES_A_SECOND = 20
 LONGEST_SECONDS = 75.0  # of a scenario
 COLUMNS = ["load", "its answers", "kills", "memory MB", "singles right", "p50 ms", "p99 ms", "longest gap s"]
 SEED = 22

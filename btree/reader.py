@@ -60,10 +60,6 @@ class BTreeReader:
         self._file.forget_leaves()
 
     @property
-    def is_empty(self) -> bool:
-        return self._file.is_empty
-
-    @property
     def file_bytes(self) -> int:
         """Length of the file."""
         return self._file.size
@@ -93,10 +89,6 @@ class BTreeReader:
     def get(self, key: Key, stats: LookupStats | None = None) -> list[Key]:
         """The values of every entry with this key (in stored form), in file order."""
         return self.get_many([key], stats)[0]
-
-    def contains(self, key: Key, stats: LookupStats | None = None) -> bool:
-        """Whether an entry with this key exists."""
-        return self.contains_many([key], stats)[0]
 
     def get_many(
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None

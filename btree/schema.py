@@ -113,12 +113,6 @@ class FileField:
         plain = str(base["type"] if isinstance(base, dict) else base)
         return "bytes" if plain == "string" else plain
 
-    def plain_avro(self) -> dict[str, object]:
-        """The field's schema for decoding values in their form in the file."""
-        plain = self.plain_type
-        union = {None: plain, 0: ["null", plain], 1: [plain, "null"]}[self.null_branch]
-        return {"name": self.column.name, "type": union}
-
 
 class Plan(NamedTuple):
     """How to read some columns of a record (`gnomon.base.records_python`), and their number."""
@@ -153,12 +147,6 @@ class FileSchema:
             is_number = place is not None and key_type(field.column.type).decimal is not None and not raw_decimals
             parts.append(field_plan(NUMBER if is_number else KINDS[field.plain_type], field.null_branch, place))
         return Plan(b"".join(parts), len(columns))
-
-    def plain_avro(self) -> dict[str, object]:
-        """The record schema for decoding."""
-        link = {"name": LINK_FIELD, "type": self.link_type}
-        fields = [field.plain_avro() if field else link for field in self.fields]
-        return {"type": "record", "name": RECORD_NAME, "fields": fields}
 
 
 def file_schema(avro: dict[str, object], keys: Sequence[str], values: Sequence[str]) -> FileSchema:

@@ -43,7 +43,7 @@ def table_style(fields: pa.Schema, codec: str) -> Style:
     return ParquetStyle(fields, codec)
 
 
-def open_writer(format: str, style: Style, schema: pa.Schema, path: str) -> Writer:
+def open_writer(style: Style, schema: pa.Schema, path: str) -> Writer:
     """A writer of one file of a source. `schema` has the columns in the types in which they are read. A column that the
     style's file lacks is added; a column of that file that `schema` lacks is null in all rows."""
     if not schema.names:

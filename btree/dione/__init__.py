@@ -11,7 +11,7 @@
 `BTreeReader` uses this package for a file whose header does not have `gnomon.entries`.
 """
 
-from gnomon.btree.dione.hashing import HASHED_TYPES, check_hashed, dione_hashes
+from gnomon.btree.dione.hashing import check_hashed, dione_hashes
 from gnomon.btree.dione.writer import DioneWriter
 
-__all__ = ["HASHED_TYPES", "DioneWriter", "check_hashed", "dione_hashes"]
+__all__ = ["DioneWriter", "check_hashed", "dione_hashes"]

@@ -100,7 +100,7 @@ def located(
     ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
     names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
-    check_sample(opened, names, options.how)
+    check_sample(names, options.how)
     check_within(names, spec, options.within)
     types = _entry_types(spec)
     kinds = [spark_type(key_type(types[name]).arrow) for name in options.columns]

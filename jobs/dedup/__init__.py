@@ -20,7 +20,7 @@
 
 from gnomon.jobs.dedup.append import DedupResult, append_rows
 from gnomon.jobs.dedup.append_locally import append_new, read_batch
-from gnomon.jobs.dedup.batch_columns import ARROW, BatchColumn, EngineTypes, NoType
+from gnomon.jobs.dedup.batch_columns import BatchColumn, EngineTypes, NoType
 from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
 from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
@@ -41,7 +41,7 @@ from gnomon.jobs.dedup.check import (
 )
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
-from gnomon.jobs.dedup.partition_text import PartitionText, form_of, partition_texts, text_of
+from gnomon.jobs.dedup.partition_text import PartitionText, partition_texts, text_of
 from gnomon.jobs.dedup.rejected import RejectedAt
 from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.dedup.staged_files import (
@@ -57,7 +57,6 @@ from gnomon.jobs.dedup.staged_files import (
 )
 
 __all__ = [
-    "ARROW",
     "ATTEMPT_BITS",
     "DIGEST",
     "NEW",
@@ -94,7 +93,6 @@ __all__ = [
     "columns_within",
     "digest_of",
     "existing",
-    "form_of",
     "members_of",
     "order_of",
     "part_columns",

@@ -127,7 +127,7 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
         folder_of=target.folder_of,
         split=target.split,
     )
-    open_writer(spec.format, style, layout.written, spec.source)  # raises UnsupportedFormat, as in `_checked`
+    open_writer(style, layout.written, spec.source)  # raises UnsupportedFormat, as in `_checked`
     return layout
 
 
@@ -140,7 +140,7 @@ def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:
 def _checked(
     spec: IndexSpec, style: Style, columns: pa.Schema, folders: Mapping[tuple[Stored, ...], str], base: str
 ) -> Layout:
-    open_writer(spec.format, style, columns, spec.source)  # raises UnsupportedFormat for columns that it cannot write
+    open_writer(style, columns, spec.source)  # raises UnsupportedFormat for columns that it cannot write
     if far := [one for one in folders.values() if host(join(spec.source, one)) != host(spec.source)]:
         raise UsageError(f"{far[0]} lies on another store than {spec.source}; move it there", spec.source_name)
     of_source = (spec.source, spec.format, style, spec.read_options, columns)

@@ -136,7 +136,7 @@ class StagingWriter:
             partition, _ = self._place
             name = f"{secrets.token_hex(8)}{layout.style.ending}"
             self._path = "/".join(filter(None, [self._folder, partition, name]))
-            self._writer = open_writer(layout.format, layout.style, layout.written, f"{layout.root}/{self._path}")
+            self._writer = open_writer(layout.style, layout.written, f"{layout.root}/{self._path}")
         self._writer.write(layout.in_file(new, self._texts))
         self._rows.append(new)
         if max(self._writer.size, sum(rows.nbytes for rows in self._rows)) >= layout.file_bytes:

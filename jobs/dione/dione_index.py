@@ -16,7 +16,6 @@ SUFFIX = ".btree.avro"
 # Properties of Dione's index tables.
 DATA_TABLE, KEYS, MORE_FIELDS = "index.meta.dataTableName", "index.meta.keys", "index.meta.moreFields"
 SEPARATOR = "|"  # between names in these properties
-LINK = "metadata"  # the column of links, which is no column of an entry
 TEXT, INTEGERS = ("string",), ("bigint", "int")  # types of pointer columns
 WHILE_READ = "while the index was read"
 

@@ -14,13 +14,12 @@ from gnomon.jobs.dione.export_files import ExportedFiles, hadoop_location
 from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.shadow.errors import ShadowError, UsageError
 from gnomon.shadow.maintenance import MEMORY_BYTES
-from gnomon.shadow.metadata import IndexSpec, View, check_apart, open_view, source_of
+from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, View, check_apart, open_view, source_of
 from gnomon.shadow.storage import Place, Storage, patiently, storage_at
 from gnomon.shadow.tables import partition_folders, partition_values
 from gnomon.sources import POINTER_COLUMNS
 
 FORMATS = ("parquet", "orc", "avro", "sequence")
-POINTER_TYPES = ("string", "bigint", "int", "int")
 SCHEMA_PATH = ".btree.avsc"  # the columns of the files, for Hive
 RECORD_DOC = "doc"
 

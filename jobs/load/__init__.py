@@ -12,7 +12,7 @@
 """
 
 from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns, reader_of
-from gnomon.jobs.load.column_types import columns_in_files, first_refused, in_type, source_columns, widest_type
+from gnomon.jobs.load.column_types import first_refused, in_type, source_columns, widest_type
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
 from gnomon.jobs.load.key_columns import (
     KEY_PREFIX,
@@ -25,20 +25,17 @@ from gnomon.jobs.load.key_columns import (
     typed_key,
     typed_keys,
 )
-from gnomon.jobs.load.key_files import CSV_ENDINGS, JSON_ENDINGS, KeyFile, key_file
+from gnomon.jobs.load.key_files import KeyFile, key_file
 from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
 from gnomon.jobs.load.parquet_rows import write_parquet
-from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, OURS, SIZE, SUB_OFFSET, OutputColumns, RowReader
+from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
 from gnomon.jobs.load.task_batches import runs
 
 __all__ = [
-    "CSV_ENDINGS",
     "ERROR",
     "FILE",
-    "JSON_ENDINGS",
     "KEY_PREFIX",
     "OFFSET",
-    "OURS",
     "SIZE",
     "SUB_OFFSET",
     "Count",
@@ -53,7 +50,6 @@ __all__ = [
     "check_given",
     "check_sample",
     "check_unreadable",
-    "columns_in_files",
     "first_refused",
     "in_type",
     "key_file",

@@ -41,7 +41,7 @@ def check_given(names: Sequence[str], what: str) -> None:
         raise UsageError(f"{what}: names that begin with {OURS} are taken; rename {', '.join(ours)}")
 
 
-def check_sample(index: Index, names: Sequence[str], how: str) -> None:
+def check_sample(names: Sequence[str], how: str) -> None:
     """Raise UsageError for a sample with these columns, or arguments, that cannot be joined with an index."""
     if how not in HOWS:
         raise UsageError(f"how: expected {' or '.join(HOWS)}, found {how!r}")

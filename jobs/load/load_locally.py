@@ -70,7 +70,7 @@ def load_locally(
 ) -> pa.RecordBatchReader:
     """The rows of the source for batches of keys with the columns of `schema`: these columns, then the requested ones
     of the source. Arguments and errors as in `load`."""
-    check_sample(index, schema.names, request.how)
+    check_sample(schema.names, request.how)
     sample = sample_types(schema, index.spec, KEYS)
     payload = payload_columns(index, schema.names, request.columns)
     check_unreadable(request.unreadable, [*schema.names, *payload])

@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl
 
 from gnomon.service.errors import BadRequest
 
-PREFIX = "_"
 MOST_PARAMETERS = 1000
 MOST_NUMBER = 10**18 - 1  # of limit and snapshot
 SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an error

@@ -146,7 +146,7 @@ function nearby(values) {
 }
 
 /** Other spellings of a key: a slash more or less, in small letters, in capital ones, https for http, decoded. */
-export function spellings(key) {
+function spellings(key) {
   const trimmed = key.trim();
   const isUrl = /^https?:/i.test(trimmed);
   const slashed = (text) => (text.endsWith("/") ? text.slice(0, -1) : `${text}/`);

@@ -72,7 +72,7 @@ export function format({ index, keys = [], values: key = null, view = "lookup", 
 const SAFE_IN_QUERY = /%(?:2F|3A|2C|3D)/g;
 
 /** Percent-encoded, once. */
-export function encode(text) {
+function encode(text) {
   try {
     return encodeURIComponent(text);
   } catch {
@@ -81,7 +81,7 @@ export function encode(text) {
 }
 
 /** Options as pairs of name and text, as they stand in a link to the page. The service takes them with a prefix. */
-export function optionPairs({ columns = [], where = {}, limit = "", snapshot = "" }) {
+function optionPairs({ columns = [], where = {}, limit = "", snapshot = "" }) {
   const pairs = columns.length ? [["columns", columns.join(",")]] : [];
   for (const [name, value] of Object.entries(where)) pairs.push(["where", `${name}=${value}`]);
   if (limit !== "") pairs.push(["limit", limit]);
@@ -101,6 +101,6 @@ export function request(index, keys, key, options) {
   return { method: "GET", url: withQuery(place, [...keys.map((name, at) => [name, key[at]]), ...pairs]) };
 }
 
-export function withQuery(place, pairs) {
+function withQuery(place, pairs) {
   return pairs.length ? `${place}?${pairs.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&")}` : place;
 }

@@ -89,7 +89,7 @@ export function scrollable(box, on, name) {
 }
 
 let ids = 0;
-export function nextId() {
+function nextId() {
   ids += 1;
   return `part-${ids}`;
 }

@@ -14,7 +14,7 @@ const MARKUP = /^\s*(?:<!--(?:(?!-->)[^])*-->\s*)*<(?:!doctype\s+html|html|head|
 const STRUCTURE = /^\s*[{[]/;
 
 /** What a value is copied as: texts as they are, nested values as JSON with every digit. */
-export function copied(value) {
+function copied(value) {
   if (value instanceof Num) return value.text;
   return typeof value === "string" ? value : written(value);
 }

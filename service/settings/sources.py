@@ -201,7 +201,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(names.values())}"
 
 
-def wrong(name: str, given: Given, field: FieldInfo, secret: bool) -> UsageError:
+def wrong(given: Given, field: FieldInfo, secret: bool) -> UsageError:
     """The error of a value that the table refuses."""
     found = shown(given.value, secret)
     if given.value in ("", [], ()):

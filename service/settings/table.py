@@ -204,7 +204,7 @@ def load_settings(
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
         field = fields[name]
-        raise wrong(name, given[name], field, extra(field).get("secret", False)) from None
+        raise wrong(given[name], field, extra(field).get("secret", False)) from None
     for name, one in given.items():
         settings._places[name] = one.where
         settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())

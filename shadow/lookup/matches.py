@@ -22,7 +22,6 @@ from gnomon.sources import Pointer
 MOST_OBJECTS = 50_000  # entries of an index file that become Python objects; more are counted in Arrow
 
 Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class Hit(NamedTuple):

@@ -7,7 +7,7 @@ and the offsets of their pointers, as a 64-bit Roaring bitmap in the portable fo
 
 import io
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -141,8 +141,3 @@ def read_masks(storage: Storage, ref: MasksRef | None) -> Masks:
         return {record["path"]: Mask(record["rows"], record["bitmap"]) for record in records}
     except _UNREADABLE as error:
         raise DamagedMetadata(f"not a masks file ({error!r})", where, 0, action=Action.BUILD_FULL) from None
-
-
-def masked_rows(masks: Masks, paths: Iterable[str]) -> int:
-    """The number of deleted rows in some files."""
-    return sum(masks[path].rows for path in paths if path in masks)

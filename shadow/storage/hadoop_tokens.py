@@ -22,7 +22,6 @@ LONGEST = 1 << 20  # bytes of a part
 
 class _Token(NamedTuple):
     kind: bytes
-    service: bytes
     text: str
 
 
@@ -88,9 +87,9 @@ class _Reader:
     def token(self) -> _Token:
         self.part()  # the alias
         begin = self._position
-        _, _, kind, service = self.part(), self.part(), self.part(), self.part()
+        _, _, kind, _ = self.part(), self.part(), self.part(), self.part()
         text = base64.urlsafe_b64encode(self._data[begin : self._position]).decode().rstrip("=")
-        return _Token(kind, service, text)
+        return _Token(kind, text)
 
     def _taken(self, length: int) -> bytes:
         if self._position + length > len(self._data):

@@ -29,7 +29,7 @@ from gnomon.shadow.tables.lake_append import (
     last_number,
 )
 from gnomon.shadow.tables.lake_source import MAIN, LakeSource, is_lake, lake_source
-from gnomon.shadow.tables.lake_tables import HIDDEN_FOLDERS, LakeTable, check_plain_files, table_among, table_around
+from gnomon.shadow.tables.lake_tables import LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
     TEXT,
@@ -64,7 +64,6 @@ from gnomon.shadow.tables.table_source import (
 )
 
 __all__ = [
-    "HIDDEN_FOLDERS",
     "MAIN",
     "NULL_VALUE",
     "TABLE_PREFIX",

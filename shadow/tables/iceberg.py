@@ -100,7 +100,7 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         version=_version(table, snapshot, table.schema() if place.endswith(".json") else schema),
         name=f"iceberg:{root}" if is_static else name,
         root=root,
-        files=_files(found, paths, table, types, schema, name),
+        files=_files(found, paths, table, types, schema),
         types=types,
         columns=ddl_of([one for one in fields.values() if one.name not in types], name),
         deleted=partial(deleted_rows, table.io, found, paths, name),
@@ -286,7 +286,7 @@ def _snapshot(table: Table, version: str, name: str) -> Snapshot | None:
 
 
 def _files(
-    found: Manifests, paths: Paths, table: Table, types: Mapping[str, str], schema: Schema, name: str
+    found: Manifests, paths: Paths, table: Table, types: Mapping[str, str], schema: Schema
 ) -> dict[str, LakeFile]:
     ids = {schema.find_field(column).field_id: column for column in types}
     top = {one.field_id for one in schema.fields}

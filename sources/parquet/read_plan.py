@@ -189,7 +189,7 @@ class ReadPlanner:
                 key = (place.row_group, leaf.ordinal)
                 if self._held is None and place.repeated:
                     self._keep(key, None)
-                elif key not in self._maps and not self._use_recorded(key, place):
+                elif key not in self._maps and not self._use_recorded(key):
                     missing[key] = place
         if not missing:
             return
@@ -199,7 +199,7 @@ class ReadPlanner:
         for key, pages in zip(missing, made, strict=True):
             self._keep(key, pages)
 
-    def _use_recorded(self, key: tuple[int, int], place: ChunkPlace) -> bool:
+    def _use_recorded(self, key: tuple[int, int]) -> bool:
         """Use the chunk's recorded or learned page map; False if there is none."""
         for maps in (self._recorded, self._learned):
             if maps is not None and key in maps:

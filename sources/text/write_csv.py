@@ -25,14 +25,13 @@ BOM = "\ufeff"
 @dataclass(frozen=True)
 class CsvStyle:
     """How CSV files are written. `fields` are the columns of the file in its order; `header` is the exact text of its
-    first record, if that names them. `new`: there is no existing file."""
+    first record, if that names them."""
 
     dialect: Dialect
     fields: pa.Schema = field(default_factory=lambda: pa.schema([]))
     headed: bool = True
     header: str | None = None
     line_end: str = "\n"
-    new: bool = True
     ending: str = ".csv"
 
     @property
@@ -59,7 +58,7 @@ def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
     line_end = next((one for one in LINE_ENDS if text.startswith(one.encode(), end)), "\n")
     header = text[begin:end].decode() if headed and end > begin else None
     ending = ".tsv" if TABBED.search(path) else ".csv"
-    return CsvStyle(dialect, source.schema, headed, header, line_end, False, ending)
+    return CsvStyle(dialect, source.schema, headed, header, line_end, ending)
 
 
 class CsvWriter:

@@ -15,7 +15,7 @@
 from gnomon.sources.types.arrays import first_difference, int32s, int64s, is_list, leaves
 from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
 from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
-from gnomon.sources.types.exact_cast import SAFE_CAST, SAME_KIND, WIDENED, Unfit, can_hold, conform, fit
+from gnomon.sources.types.exact_cast import SAFE_CAST, WIDENED, Unfit, can_hold, conform, fit
 from gnomon.sources.types.field_ids import (
     FIELD_ID,
     default_array,
@@ -53,7 +53,6 @@ __all__ = [
     "NOT_JSON",
     "NUMBER",
     "SAFE_CAST",
-    "SAME_KIND",
     "SEEN",
     "SPACES",
     "SPECIAL",

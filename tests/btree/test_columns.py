@@ -57,12 +57,25 @@ def row(number: int) -> dict[str, Any]:
     return {**full, **{name: None for i, name in enumerate(may_be_null) if (number + i) % 3 == 0}}
 
 
+def plain_avro(schema: FileSchema) -> dict[str, Any]:
+    """The record schema of values in their form in the file: without logical types, and bytes for text."""
+    fields: list[dict[str, Any]] = []
+    for field in schema.fields:
+        if field is None:
+            fields.append({"name": fmt.LINK_FIELD, "type": schema.link_type})
+            continue
+        plain = field.plain_type
+        union = {None: plain, 0: ["null", plain], 1: [plain, "null"]}[field.null_branch]
+        fields.append({"name": field.column.name, "type": union})
+    return {"type": "record", "name": "r", "fields": fields}
+
+
 def encoded(rows: list[dict[str, Any]], schema: FileSchema) -> bytes:
     """The records, encoded by fastavro."""
 
     out = io.BytesIO()
     for one in rows:
-        fastavro.schemaless_writer(out, schema.plain_avro(), one)
+        fastavro.schemaless_writer(out, plain_avro(schema), one)
     return out.getvalue()
 
 
@@ -79,7 +92,7 @@ def as_rows(rows: list[dict[str, Any]], schema: FileSchema) -> list[Row]:
 
 def decoded(count: int, records: bytes, schema: FileSchema) -> list[dict[str, Any]]:
     """The records, decoded by fastavro."""
-    array = fastavro.parse_schema({"type": "array", "items": schema.plain_avro()})
+    array = fastavro.parse_schema({"type": "array", "items": plain_avro(schema)})
     stream = io.BytesIO(b"".join([encode_signed(count), records, b"\x00"]))
     rows: list[dict[str, Any]] = fastavro.schemaless_reader(stream, array, None)
     return rows

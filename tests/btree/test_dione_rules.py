@@ -89,8 +89,7 @@ def test_either_zero_finds_both_and_bounds_a_range_as_both(first: float) -> None
     rows = [{"a": a, "b": b, "row": i} for i, (a, b) in enumerate([(-0.0, 3), (-0.0, 5), (0.0, 3), (0.0, 4), (1.0, 0)])]
     tree = opened(dione_file([("a", "double"), ("b", "int")], VALUES, rows, 1, 3))
     assert tree.get((first, 3)) == [(0,), (2,)]
-    assert tree.contains((first, 5))
-    assert not tree.contains((first, 6))
+    assert tree.contains_many([(first, 5), (first, 6)]) == [True, False]
     assert [value for _, value in tree.scan_range((first, 4), (first, 4))] == [(1,), (2,), (3,)]
 
 

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.nightly
 
 USER = 10001
 URLS = [f"https://a.example/{number}" for number in range(20_000)]
-KUSTOMIZE = ("sigs.k8s.io/kustomize/kustomize/v5", "v5.7.1")
 PRESENT = (URLS[0], URLS[777], URLS[-1])  # of the keys that are asked for under load
 S3_PORT = 7070
 SECONDS_UNNOTICED = 2.0  # for which a load balancer still sends requests to a pod that ends

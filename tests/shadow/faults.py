@@ -14,7 +14,6 @@ from gnomon.shadow.storage.contract import Hidden
 T = TypeVar("T")
 NEVER = 1 << 60
 PUTS = {"put_new", "move_new"}
-WRITES = PUTS | {"delete", "delete_folder", "delete_empty"}
 
 
 class Fault(enum.Enum):

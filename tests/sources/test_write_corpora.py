@@ -33,7 +33,7 @@ def rewritten(entry: Mapping[str, str]) -> str:
     try:
         style = pickle.loads(pickle.dumps(style_of(own, format, options)))
         path = f"new{style.ending}"
-        writer = open_writer(format, style, source.schema, path)
+        writer = open_writer(style, source.schema, path)
         for batch in batches:
             writer.write(batch)
     except UnsupportedFormat as error:

@@ -163,7 +163,7 @@ def test_a_column_that_has_become_wider_is_written_so(case: Case) -> None:
 
 def test_values_in_another_type_of_their_kind_are_taken_where_they_fit(case: Case) -> None:
     table, options = plain(case)
-    writer = open_writer(case.format, style_of(None, case.format, options), table.schema, "lake/new")
+    writer = open_writer(style_of(None, case.format, options), table.schema, "lake/new")
     writer.write(pa.record_batch({"text": pa.array(["x"], pa.large_string()), "id": pa.array([7], pa.int16())}))
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column id: expected int64, found decimal128"):
         writer.write(pa.record_batch({"text": ["x"], "id": _beyond()}))
@@ -180,23 +180,21 @@ def _beyond() -> pa.Array:
 
 def test_an_instant_becomes_a_wall_clock_in_utc_alone() -> None:
     schema = pa.schema([("at", pa.timestamp("us"))])
-    writer = open_writer("orc", style_of(None, "orc"), schema, "lake/new")
+    writer = open_writer(style_of(None, "orc"), schema, "lake/new")
     writer.write(pa.record_batch({"at": pa.array([7], pa.timestamp("us", "UTC"))}))
     with pytest.raises(
         UnsupportedFormat, match=r"^lake/new: column at: expected timestamp\[us\], found .*Europe/Prague"
     ):
         writer.write(pa.record_batch({"at": pa.array([7], pa.timestamp("us", "Europe/Prague"))}))
     assert rows_of(BytesReader(writer.finish()), "orc", {})["at"].cast(pa.int64()).to_pylist() == [7000]
-    writer = open_writer(
-        "parquet", style_of(None, "parquet"), pa.schema([("at", pa.timestamp("us", "UTC"))]), "lake/new"
-    )
+    writer = open_writer(style_of(None, "parquet"), pa.schema([("at", pa.timestamp("us", "UTC"))]), "lake/new")
     writer.write(pa.record_batch({"at": pa.array([7], pa.timestamp("us", "Europe/Prague"))}))
     assert rows_of(BytesReader(writer.finish()), "parquet", {})["at"].cast(pa.int64()).to_pylist() == [7]
 
 
 def test_rows_of_other_columns_are_refused(case: Case) -> None:
     table, options = plain(case)
-    writer = open_writer(case.format, style_of(None, case.format, options), table.schema, "lake/new")
+    writer = open_writer(style_of(None, case.format, options), table.schema, "lake/new")
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: columns id; expected id, text$"):
         writer.write(table.select(["id"]).to_batches()[0])
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: columns id, text, x; expected id, text$"):
@@ -209,14 +207,14 @@ def test_a_file_is_rolled_over_by_its_size(case: Case) -> None:
     )
     options, target = case.options(table.schema), 100_000
     style, sizes, rows = style_of(None, case.format, options), [], 0
-    writer = open_writer(case.format, style, table.schema, "new")
+    writer = open_writer(style, table.schema, "new")
     for batch in table.to_batches(max_chunksize=500):
         writer.write(batch)
         if writer.size >= target:
             data = writer.finish()
             sizes.append(len(data))
             rows += rows_of(BytesReader(data, f"new{style.ending}"), case.format, options).num_rows
-            writer = open_writer(case.format, style, table.schema, "new")
+            writer = open_writer(style, table.schema, "new")
     assert len(sizes) > 2
     assert target / 20 < min(sizes)  # until a row group or stripe is full, the writer counts its bytes in memory
     assert max(sizes) < 1.5 * target
@@ -271,7 +269,7 @@ def test_formats_that_are_not_written_say_so() -> None:
     with pytest.raises(UnsupportedFormat, match="Gnomon writes no files of format xml"):
         style_of(None, "xml")
     with pytest.raises(UnsupportedFormat, match="no columns; expected one or more"):
-        open_writer("parquet", style_of(None, "parquet"), pa.schema([]), "new")
+        open_writer(style_of(None, "parquet"), pa.schema([]), "new")
 
 
 def test_nan_is_nan_and_zero_has_its_sign_wherever_they_lie() -> None:

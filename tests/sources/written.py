@@ -117,7 +117,7 @@ CASES = {
 def write(format: str, style: Style, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> BytesReader:
     """A file of the batches."""
     path = f"new{style.ending}"
-    writer = open_writer(format, style, schema, path)
+    writer = open_writer(style, schema, path)
     for batch in batches:
         writer.write(batch)
     return BytesReader(writer.finish(), path)

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-FAULTS = ("delay", "hang", "reset", "error")
 DELAY_SECONDS = 0.3
 PIECE = 1 << 16
 

@@ -53,10 +53,6 @@ def pushed(frame: DataFrame) -> str:
     return lines[0].removeprefix("PushedFilters: ") if lines else "none"
 
 
-def tasks(frame: DataFrame) -> int:
-    return frame.rdd.getNumPartitions()
-
-
 PREDICATES = [
     "url = 'https://é/7'",
     "url in ('https://é/7', 'https://é/8', 'nowhere', null)",

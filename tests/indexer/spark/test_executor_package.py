@@ -12,8 +12,6 @@ from gnomon.base import kernel
 from gnomon.indexer import ship
 from gnomon.indexer.spark.executor_package import archive, check_executors
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.mark.process
 @pytest.mark.parametrize("module", ["gnomon.indexer.dedup.check", "gnomon.commands.crawl", "gnomon.sources.parquet"])

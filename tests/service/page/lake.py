@@ -24,7 +24,6 @@ HTML = (
     + "".join(f"<p>Paragraph {i}: the quick brown fox jumps over the lazy dog.</p>" for i in range(30))
     + "</body></html>"
 )
-NESTED = {"sku": "A-17", "id": 2**60 + 1, "2024": [1.50, None, True, {"deep": {"deeper": {"deepest": [1]}}}]}
 EXACT_JSON = (
     '{"big": 12345678901234567890, "price": 1.10, "__proto__": 1, "2": "b", "1": "a", "tags": ["x", {"y": null}]}'
 )

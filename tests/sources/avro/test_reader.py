@@ -37,8 +37,6 @@ from tests.sources.avro_files import (
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract, pointers_of
 
-IDS = {"type": "record", "name": "Ids", "fields": [{"name": "id", "type": "long"}, {"name": "b", "type": "bytes"}]}
-
 
 def sample(data: bytes, rows: list[dict[str, Any]], one_row_bytes: int = 8_000) -> Sample:
     return Sample(data, "avro", rows, one_row_bytes, knows_rows=False, cut_is_seen=False)

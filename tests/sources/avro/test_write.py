@@ -132,7 +132,7 @@ def test_a_column_is_added_as_one_that_may_be_null() -> None:
 def test_a_value_that_the_schema_does_not_have_is_refused(column: str, values: pa.Array, why: str) -> None:
     own = avro(SCHEMA, [row(0)])
     table = rows_of(own, "avro", {})
-    writer = open_writer("avro", style_of(own, "avro"), table.schema, "lake/new")
+    writer = open_writer(style_of(own, "avro"), table.schema, "lake/new")
     batch = table.set_column(table.column_names.index(column), column, values).to_batches()[0]
     with pytest.raises(UnsupportedFormat, match=f"^lake/new: {why}"):
         writer.write(batch)
@@ -145,7 +145,7 @@ def test_rows_that_are_not_records_are_written_as_they_are() -> None:
     table = pa.table({"value": [7, None]})
     assert list(fastavro.reader(io.BytesIO(written(table, "avro", {}, like=own).data))) == [7, None]
     with pytest.raises(UnsupportedFormat, match="are not records but value; no column can be added"):
-        open_writer("avro", style_of(own, "avro"), pa.schema([("value", pa.int64()), ("x", pa.int64())]), "lake/new")
+        open_writer(style_of(own, "avro"), pa.schema([("value", pa.int64()), ("x", pa.int64())]), "lake/new")
 
 
 def test_a_type_within_itself_is_refused_by_name() -> None:
@@ -157,7 +157,7 @@ def test_a_type_within_itself_is_refused_by_name() -> None:
     own = avro(node, [{"id": 1, "next": {"id": 2, "next": None}}])
     schema = open_source(own, "avro").schema
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column next: a recursive type"):
-        open_writer("avro", style_of(own, "avro"), schema, "lake/new")
+        open_writer(style_of(own, "avro"), schema, "lake/new")
     table = pa.table({"id": pa.array([5], pa.int32())})
     assert rows_of(written(table, "avro", {}, like=own), "avro", {})["next"].to_pylist() == [None]
 

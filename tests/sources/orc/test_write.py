@@ -31,7 +31,7 @@ def test_the_codec_is_that_of_the_file(codec: str) -> None:
     ],
 )
 def test_moments_that_java_would_read_wrongly_are_refused(array: pa.Array, why: str) -> None:
-    writer = open_writer("orc", style_of(None, "orc"), pa.schema([("x", array.type)]), "lake/new")
+    writer = open_writer(style_of(None, "orc"), pa.schema([("x", array.type)]), "lake/new")
     with pytest.raises(UnsupportedFormat, match=f"^lake/new: column x: {why}"):
         writer.write(pa.record_batch({"x": array}))
 
@@ -46,4 +46,4 @@ def test_whole_seconds_before_1970_are_written() -> None:
 )
 def test_types_that_orc_does_not_have_are_refused_by_name(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column x: .*: ORC has no such type"):
-        open_writer("orc", style_of(None, "orc"), pa.schema([("x", kind)]), "lake/new")
+        open_writer(style_of(None, "orc"), pa.schema([("x", kind)]), "lake/new")

@@ -127,14 +127,14 @@ def test_required_columns_field_ids_and_names_within_are_kept() -> None:
     schemas = [pq.ParquetFile(pa.BufferReader(one.data)).schema for one in (own, file)]
     assert str(schemas[0]).partition("\n")[2] == str(schemas[1]).partition("\n")[2]
     assert rows_of(file, "parquet", {}).to_pylist() == rows
-    writer = open_writer("parquet", style_of(own, "parquet"), loose, "lake/new")
+    writer = open_writer(style_of(own, "parquet"), loose, "lake/new")
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column id: required in the source's files: found a null"):
         writer.write(pa.RecordBatch.from_pylist([{"id": None}], loose))
     with pytest.raises(
         UnsupportedFormat,
         match=r"^lake/new: column id: required in the source's files, and the rows have no such column",
     ):
-        open_writer("parquet", style_of(own, "parquet"), pa.schema([loose.field("list")]), "lake/new")
+        open_writer(style_of(own, "parquet"), pa.schema([loose.field("list")]), "lake/new")
 
 
 def test_sparks_notes_are_kept_where_the_columns_are_the_same() -> None:

@@ -30,7 +30,6 @@ from tests.sources.source_contract import pointers_of
 
 ROWS = [(f"key-{i:02}", f"value {i} " * (i % 7)) for i in range(24)]
 TEXT = HADOOP + "Text"
-HEADER = len(written([], codec="DefaultCodec", blocks=True))
 Rows = list[tuple[Any, Any]]
 
 

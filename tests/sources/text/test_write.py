@@ -86,7 +86,7 @@ def test_a_compressed_file_gives_the_style_of_its_text() -> None:
 )
 def test_values_that_a_dialect_does_not_have_are_refused(options: dict[str, str], column: pa.Array, why: str) -> None:
     schema = pa.schema([("x", column.type)])
-    writer = open_writer("csv", style_of(None, "csv", options), schema, "lake/new")
+    writer = open_writer(style_of(None, "csv", options), schema, "lake/new")
     with pytest.raises(UnsupportedFormat, match=f"^lake/new: {why}"):
         writer.write(pa.record_batch([column], schema=schema))
 
@@ -103,7 +103,7 @@ def test_a_null_in_the_only_column_is_written_where_it_is_spelled() -> None:
 )
 def test_csv_has_no_nested_columns(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column x: .*: CSV has no nested columns"):
-        open_writer("csv", style_of(None, "csv"), pa.schema([("x", kind)]), "lake/new")
+        open_writer(style_of(None, "csv"), pa.schema([("x", kind)]), "lake/new")
 
 
 def test_json_spells_nulls_or_leaves_them_out_as_the_file_does() -> None:
@@ -124,7 +124,7 @@ def test_rows_that_are_no_objects_are_written_as_values() -> None:
 @pytest.mark.parametrize("kind", [pa.map_(pa.int64(), pa.string()), pa.uint8(), pa.uuid(), pa.duration("us")])
 def test_types_that_json_does_not_have_are_refused_by_name(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedFormat, match=r"^lake/new: column x: .*"):
-        open_writer("jsonl", style_of(None, "jsonl"), pa.schema([("x", kind)]), "lake/new")
+        open_writer(style_of(None, "jsonl"), pa.schema([("x", kind)]), "lake/new")
 
 
 def test_a_map_that_names_a_key_twice_is_not_handed_out() -> None:
