@@ -30,6 +30,7 @@ TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"  # pytest's variable: where it makes th
 MEMORY = Path("/dev/shm")
 ENOUGH_MEMORY = 4 << 30  # bytes: a whole run takes 1 GB at most at a time
 
+profiles.load()
 gc.disable()  # until the tests are collected: objects of modules and tests live as long as the process
 
 

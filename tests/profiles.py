@@ -49,11 +49,19 @@ def stride(full: int) -> int:
     return full * STRIDE if _current[0] == "quick" else full
 
 
+def load() -> None:
+    """Make the profiles hypothesis' own: no deadlines, for tests measure no time."""
+    for name, share in SHARES.items():
+        most = max(FEWEST_EXAMPLES, round(HYPOTHESIS_DEFAULT * share))
+        settings.register_profile(name, deadline=None, max_examples=most)
+    settings.load_profile(_current[0])
+
+
 def begin(file: Path) -> None:
-    """Take the profile of a test file, before it is imported and before each of its tests. Hypothesis has no deadlines,
-    for tests measure no time."""
+    """Take the profile of a test file, before it is imported and before each of its tests."""
     if PROFILE == ROTATING:
         today = datetime.date.today().toordinal()
-        _current[0] = "full" if (zlib.crc32(file.name.encode()) + today) % EIGHTHS == 0 else "quick"
-    settings.register_profile(_current[0], deadline=None, max_examples=examples(HYPOTHESIS_DEFAULT))
-    settings.load_profile(_current[0])
+        wanted = "full" if (zlib.crc32(file.name.encode()) + today) % EIGHTHS == 0 else "quick"
+        if wanted != _current[0]:
+            _current[0] = wanted
+            settings.load_profile(wanted)
