@@ -6,7 +6,8 @@
     [{'url': 'https://a.example/7', 'status': 200}]
 
 - `open_index` opens an index in a plain Python program: no Spark, no server.
-- `build` takes a SparkSession, or None: then it runs in this process, without Java.
+- `build` takes a SparkSession, or None: then it runs in this process, without Java. `write_btree` does so for rows in
+  Arrow.
 - `load`, `filter_new`, `append_new` and the other jobs take a SparkSession (`pip install 'gnomon-index[spark]'`).
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
 - Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         DedupResult,
         IndexManager,
         Origin,
-        WriteResult,
         append_batches,
         append_new,
         batch_digest,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         ship,
         write_btree,
     )
-    from gnomon.jobs.build import BuildResult
+    from gnomon.jobs.build import BuildResult, WriteResult
     from gnomon.jobs.dione import ImportResult
     from gnomon.service.application import create_app
     from gnomon.service.settings import Settings
@@ -125,7 +125,6 @@ __all__ = [
 
 _OF_SPARK = {
     "IndexManager",
-    "WriteResult",
     "append_batches",
     "append_new",
     "build",
@@ -148,12 +147,14 @@ _OF_JOBS = {
     "import_dione": "gnomon.jobs.dione",
     "load": "gnomon.jobs.load",
     "read_batch": "gnomon.jobs.dedup",
+    "write_btree": "gnomon.jobs.build",
 }
 _MODULES = {
     "BuildResult": "gnomon.jobs.build",
     "DedupResult": "gnomon.jobs.dedup",
     "ImportResult": "gnomon.jobs.dione",
     "Origin": "gnomon.jobs.dedup",
+    "WriteResult": "gnomon.jobs.build",
     "batch_digest": "gnomon.jobs.dedup",
     "Settings": "gnomon.service.settings",
     "create_app": "gnomon.service.application",

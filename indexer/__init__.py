@@ -10,14 +10,14 @@
 - `index_manager`  Dione's `IndexManager`
 """
 
-from gnomon.indexer.build import WriteResult, build, import_dione, write_btree
+from gnomon.indexer.build import build, import_dione, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
 from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch
 from gnomon.indexer.index_manager import IndexManager
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
 from gnomon.indexer.tables import export_dione
-from gnomon.jobs.build import BuildResult
+from gnomon.jobs.build import BuildResult, WriteResult
 from gnomon.jobs.dedup import DedupResult, Origin, batch_digest
 
 __all__ = [

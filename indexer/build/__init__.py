@@ -10,6 +10,6 @@
 """
 
 from gnomon.indexer.build.engine import SparkEngine, build, import_dione
-from gnomon.indexer.build.key_value_folder import WriteResult, write_btree
+from gnomon.indexer.build.key_value_folder import write_btree
 
-__all__ = ["SparkEngine", "WriteResult", "build", "import_dione", "write_btree"]
+__all__ = ["SparkEngine", "build", "import_dione", "write_btree"]

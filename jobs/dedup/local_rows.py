@@ -35,6 +35,7 @@ from gnomon.shadow import Index, UsageError
 from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, storage_at
+from gnomon.shadow.tables import numbered
 from gnomon.sources import Options
 from gnomon.sources.types import int64s
 
@@ -249,7 +250,7 @@ class _Work:
     def _note(self, parts: Sequence[pa.Array]) -> None:
         """Give a number to each partition of these rows that has none."""
         if parts:
-            for one in coded(parts)[1]:
+            for one in numbered(parts)[1]:
                 self.partitions.setdefault(one, len(self.partitions))
 
     # -- the second reading --------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ class _Work:
     def _numbers(self, batch: pa.RecordBatch) -> pa.Array:
         """The number of each row's partition."""
         parts = [batch.column(name) for name in part_columns(self.staging.layout)]
-        codes, distinct = coded(parts)
+        codes, distinct = numbered(parts)
         numbers = np.array([self.partitions[one] for one in distinct], np.int32)
         return pa.array(numbers[codes] if len(distinct) else np.empty(0, np.int32))
 
@@ -326,17 +327,3 @@ def _gathered(groups: Iterator[pa.Table]) -> Iterator[pa.Table]:
             held, rows, size = [], 0, 0
     if held:
         yield pa.concat_tables(held).combine_chunks()
-
-
-def coded(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:
-    """Number the distinct combinations of values of some columns. Returns the number of each row's combination, and the
-    combinations by number."""
-    values: list[tuple[str | None, ...]] = [()]
-    codes = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        texts = encoded.dictionary.to_pylist()
-        joint = codes * max(len(texts), 1) + encoded.indices.to_numpy().astype(np.int64)
-        found, codes = np.unique(joint, return_inverse=True)
-        values = [(*values[int(one) // len(texts)], texts[int(one) % len(texts)]) for one in found]
-    return codes, values

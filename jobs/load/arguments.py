@@ -15,7 +15,7 @@ UNREADABLE = ("fail", "report")
 PANDAS, UNNAMED_INDEX = b"pandas", "__index_level_"  # of a table that Arrow made of a frame of pandas
 
 
-def reader_of(given: object, what: str) -> pa.RecordBatchReader:
+def reader_of(given: object, what: str, expected: str = "an Arrow table with the key columns") -> pa.RecordBatchReader:
     """The rows of an Arrow table, of a reader of batches, or of a frame of pandas or Polars; an index of pandas without
     a name is no column. UsageError for another object."""
     if isinstance(given, pa.RecordBatchReader):
@@ -23,7 +23,6 @@ def reader_of(given: object, what: str) -> pa.RecordBatchReader:
     try:
         table = pa.table(given)
     except (TypeError, ValueError):  # of pyarrow, for an object that is no table
-        expected = "an Arrow table with the key columns"
         raise UsageError(what, expected=expected, found=type(given).__name__) from None
     if PANDAS in (table.schema.metadata or {}):
         table = table.drop_columns([name for name in table.column_names if name.startswith(UNNAMED_INDEX)])

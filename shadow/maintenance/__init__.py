@@ -8,7 +8,7 @@
 - `rewrite_segments`  several segments as one
 - `entry_columns`     the columns of entries
 - `entry_sorter`      entries sorted within a bound of memory
-- `index_locally`     index files of source files, made in this process
+- `index_locally`     index files, made in this process
 - `tiered_merge`      the small segments that a build merges in its own commit
 - `vacuuming`         removes the files that no kept snapshot needs
 - `snapshot_history`  the snapshots that are kept
@@ -18,7 +18,7 @@ from gnomon.shadow.maintenance.all_versions import AllVersions, VersionedRow, fi
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.entry_columns import file_columns, stored_columns
 from gnomon.shadow.maintenance.entry_sorter import GROUP, EntrySorter
-from gnomon.shadow.maintenance.index_locally import MEMORY_BYTES, Entries, index_entries, index_locally
+from gnomon.shadow.maintenance.index_locally import MEMORY_BYTES, Entries, index_entries, index_locally, index_rows
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
 from gnomon.shadow.maintenance.snapshot_history import Record, history, newest_records
 from gnomon.shadow.maintenance.tiered_merge import publish_build
@@ -41,6 +41,7 @@ __all__ = [
     "history",
     "index_entries",
     "index_locally",
+    "index_rows",
     "masks_at",
     "newest_records",
     "publish_build",

@@ -1,4 +1,4 @@
-"""Index files of source files, made in this process."""
+"""Index files of source files and of key-value folders, made in this process."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -90,6 +90,28 @@ def index_entries(
             if wanted.num_rows:
                 batches = _batches(spec, wanted, paths, partitions)
                 written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
+    return written
+
+
+def index_rows(
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    folders: Sequence[str],
+    rows: Iterable[pa.Table],
+    most_bytes: int = MEMORY_BYTES,
+) -> list[IndexFileEntry]:
+    """Write the index files of a key-value folder. `rows` have the columns of the entry schema, and GROUP: the place of
+    the folder in `folders` times the buckets of the spec, plus the bucket. Rows of one key are sorted by their values.
+    Memory and errors as in `index_locally`."""
+    written = []
+    with EntrySorter(len(spec.entry_schema.columns), range(len(folders) * spec.buckets), most_bytes) as sorter:
+        for some in rows:
+            sorter.add(some)
+        for group, held in sorter.groups():
+            folder, bucket = divmod(group, spec.buckets)
+            batches = held.to_batches(max_chunksize=BATCH_ROWS)
+            written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
     return written
 
 

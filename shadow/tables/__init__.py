@@ -37,8 +37,8 @@ from gnomon.shadow.tables.partitions import (
     asked_values,
     base_of,
     check_where,
-    exact_folders,
     matches,
+    numbered,
     partition_array,
     partition_columns,
     partition_folders,
@@ -48,6 +48,7 @@ from gnomon.shadow.tables.partitions import (
     shortened,
     shown_part,
     stored_partition,
+    typed_folders,
     value_text,
 )
 from gnomon.shadow.tables.plain_files import PlainFiles
@@ -94,11 +95,11 @@ __all__ = [
     "check_plain_files",
     "check_where",
     "commit_to_table",
-    "exact_folders",
     "is_lake",
     "lake_source",
     "last_number",
     "matches",
+    "numbered",
     "partition_array",
     "partition_columns",
     "partition_folders",
@@ -110,5 +111,6 @@ __all__ = [
     "stored_partition",
     "table_among",
     "table_around",
+    "typed_folders",
     "value_text",
 ]

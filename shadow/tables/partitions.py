@@ -6,7 +6,7 @@ catalog table have the types that it declares, and are compared in the stored fo
 import datetime as dt
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from itertools import dropwhile, takewhile
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.btree.key_arrays import stored_array
@@ -70,19 +71,14 @@ def partition_folders(values: Mapping[str, str]) -> str:
     return "/".join(f"{_escaped(name)}={_escaped(text) or NULL_VALUE}" for name, text in values.items())
 
 
-def exact_folders(values: Mapping[str, str | None]) -> str:
-    """The folders of a partition of a lake table or a key-value folder, where an empty text is not a null, and the text
-    of Hive's null is a text."""
-    return "/".join(f"{_escaped(name)}={_exact(text)}" for name, text in values.items())
-
-
 def _exact(text: str | None) -> str:
     return NULL_VALUE if text is None else AS_TEXT if text == NULL_VALUE else _escaped(text)
 
 
 def typed_folders(values: Mapping[str, Stored], types: Mapping[str, str]) -> str:
-    """The folders of a partition with these values in stored form."""
-    return exact_folders({name: value_text(value, types[name]) for name, value in values.items()})
+    """The folders of a partition with these values in stored form, of a lake table or a key-value folder, where an
+    empty text is not a null, and the text of Hive's null is a text."""
+    return "/".join(f"{_escaped(name)}={_exact(value_text(value, types[name]))}" for name, value in values.items())
 
 
 def value_text(value: Stored, kind: str) -> str | None:
@@ -108,6 +104,20 @@ def partition_array(value: Stored, kind: str, rows: int) -> pa.Array:
     """A partition column's value as `rows` rows, in the Arrow type of its type."""
     one = stored_array([value], kind)
     return one if rows == 1 else one.take(pa.array(np.zeros(rows, np.int32)))
+
+
+def numbered(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[str | None, ...]]]:
+    """Number the distinct combinations of values of some text columns. Returns the number of each row's combination,
+    and the combinations by number."""
+    values: list[tuple[str | None, ...]] = [()]
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        texts = encoded.dictionary.to_pylist()
+        joint = codes * max(len(texts), 1) + encoded.indices.to_numpy().astype(np.int64)
+        found, codes = np.unique(joint, return_inverse=True)
+        values = [(*values[int(one) // len(texts)], texts[int(one) % len(texts)]) for one in found]
+    return codes, values
 
 
 def _unescaped(text: str) -> str:

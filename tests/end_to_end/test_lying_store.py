@@ -23,7 +23,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from gnomon.base.errors import GnomonError
-from gnomon.jobs.build import BuildRequest, build
+from gnomon.jobs.build import BuildRequest, build, write_btree
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.build.specs import Vanished
 from gnomon.jobs.dedup import Origin, append_new
@@ -586,7 +586,8 @@ def test_a_job_outlasts_an_outage_of_a_store_that_has_answered(lake: Lake, monke
         left[0] -= is_out
         return is_out and left[0] >= 0
 
-    for minutes, change in (("1", lake.build), ("1", partial(lake.append, "new")), ("0", lake.build)):
+    values = partial(write_btree, pa.table({"k": [1], "v": [2]}), f"{lake.place}/values", ["k"])
+    for minutes, change in (("1", lake.build), ("1", partial(lake.append, "new")), ("1", values), ("0", lake.build)):
         lake.add_file()
         monkeypatch.setenv("GNOMON_STORE_MINUTES", minutes)
         left[0] = 30

@@ -164,3 +164,14 @@ def test_the_face_builds_without_pyspark(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / "source"), str(tmp_path / "index")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "100\n"
+
+
+def test_the_face_writes_a_key_value_folder_without_pyspark(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None; import gnomon, pyarrow as pa; "
+        "print(gnomon.write_btree(pa.table({'id': [5, 6], 'v': [1, 2]}), sys.argv[1], ['id']).total_rows); "
+        "print(gnomon.open_index(sys.argv[1]).get(6))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "values")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "2\n[{'id': 6, 'v': 2}]\n"

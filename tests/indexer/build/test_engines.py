@@ -1,8 +1,9 @@
-"""Spark and this process write the same bytes: index files, Bloom filters and page maps."""
+"""Spark and this process write the same bytes: index files, Bloom filters and page maps, and key-value folders."""
 
 import datetime as dt
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.build import SparkEngine
-from gnomon.jobs.build import BuildRequest, BuildResult, build_index
+from gnomon.indexer.build import SparkEngine, write_btree
+from gnomon.jobs.build import BuildRequest, BuildResult, LocalValues, build_index, write_rows
 from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata import DEEP
@@ -23,6 +24,7 @@ from tests.indexer.test_formats import CASES, ENDINGS, rows_of
 pytestmark = pytest.mark.spark
 
 job = importlib.import_module("gnomon.jobs.build.job")  # in the package, `build` is the function
+folder_module = importlib.import_module("gnomon.jobs.build.key_value_folder")
 SEGMENT = "20260101T000000-000000000000"
 NOT_COMPARED = ("_shadow/snapshots", "_shadow/spec.json", "_shadow/segments", "_shadow/probe")  # times and commit ids
 
@@ -134,3 +136,50 @@ def test_entries_beyond_the_memory_are_the_same_bytes(both: Any, tmp_path: Path)
         folder.mkdir(parents=True)
         pq.write_table(pa.table(dict(some_of_each_type(4000, i))), folder / "a.parquet", row_group_size=500)
     both(BuildRequest(["s"], ["n"], buckets=16), LocalEngine(memory=1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitions", "buckets"),
+    [
+        (["i", "s"], [], 3),
+        (["d", "b", "f"], [], None),
+        (["large", "small", "at"], ["yes"], None),
+        (["local", "yes", "l"], ["small", "i", "day", "l", "s"], 4),
+    ],
+)
+def test_both_write_the_same_bytes_of_values(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: list[str],
+    partitions: list[str],
+    buckets: int | None,
+) -> None:
+    """Of all types as keys, values and partitions; of small buckets, by rows and by bytes; of rows that are added."""
+    monkeypatch.setattr(folder_module, "ENTRIES_PER_BUCKET", 150)
+    monkeypatch.setattr(folder_module, "BYTES_PER_BUCKET", 10_000)
+    for number, mode in enumerate(("error", "append")):
+        monkeypatch.setattr(folder_module, "new_segment_id", lambda: f"20260101T000000-00000000000{number}")  # noqa: B023
+        rows = pa.table(dict(some_of_each_type(1000, number)))
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
+        by_spark = write_btree(frame, tmp_path / "by-spark", keys, buckets, mode, partitions)
+        here = write_rows(
+            LocalValues(rows.to_reader(max_chunksize=300), memory=1 << 18),
+            tmp_path / "here",
+            keys,
+            buckets,
+            mode,
+            partitions,
+        )
+        assert replace(here, seconds=by_spark.seconds) == by_spark
+        assert here.rows == 1000
+    expected, found = data_files(tmp_path / "by-spark"), data_files(tmp_path / "here")
+    assert list(found) == list(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+    one, other = (open_index(tmp_path / name).view for name in ("by-spark", "here"))
+    assert other.snapshot.spec == one.snapshot.spec
+    assert other.snapshot.columns == one.snapshot.columns
+    assert [each.source_files for each in other.segments] == [each.source_files for each in one.segments]
+    listed = [sorted(map(str, each.index_files)) for view in (one, other) for each in view.segments]
+    assert listed[:2] == listed[2:]  # Spark lists them in the order of its tasks
