@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from gnomon.jobs.build import write_btree
 from gnomon.service.api.negotiation import ARROW
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
-from tests.shadow.values_folder import write_folder
 
 
 def test_rows_are_the_values(tmp_path: Path) -> None:
-    write_folder(tmp_path, pa.table({"k": ["a/b", "c"], "v": [1, 2]}), ["k"])
+    write_btree(pa.table({"k": ["a/b", "c"], "v": [1, 2]}), tmp_path, ["k"], buckets=2, mode="overwrite")
     client = Client(Settings(indexes=[str(tmp_path)]))
     assert client.get("/rows/a/b").json()["rows"] == [{"k": "a/b", "v": 1}]
     missing = client.get("/rows/absent")
@@ -20,13 +20,13 @@ def test_rows_are_the_values(tmp_path: Path) -> None:
     ready = client.get("/readyz").json()
     [of_index] = ready["indexes"].values()
     assert (ready["ready"], of_index["coverage"]["new"]) == (True, 0)
-    write_folder(tmp_path, pa.table({"k": ["c"], "w": [2.5]}), ["k"])
+    write_btree(pa.table({"k": ["c"], "w": [2.5]}), tmp_path, ["k"], buckets=2, mode="overwrite")
     assert client.served.refresh()
     assert client.get("/rows/c").json()["rows"] == [{"k": "c", "w": 2.5}]
 
 
 def test_more_values_than_an_answer_takes_are_refused(tmp_path: Path) -> None:
-    write_folder(tmp_path, pa.table({"k": ["many"] * 5 + ["one"], "v": range(6)}), ["k"])
+    write_btree(pa.table({"k": ["many"] * 5 + ["one"], "v": range(6)}), tmp_path, ["k"], buckets=2, mode="overwrite")
     client = Client(Settings(indexes=[f"values={tmp_path}"], max_rows=4))
     says = "the key has 5 rows; an answer takes 4 at most: set a limit, or narrow it with where (setting max_rows)"
     refused = client.get("/rows/many")

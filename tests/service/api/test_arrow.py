@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.service.api.negotiation import ARROW
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import to_json
 from gnomon.shadow.values.row_values import python_values
 from tests.service.lake import TWICE, Client, rows
 from tests.shadow.make_index import index_source, write_source
-from tests.shadow.values_folder import write_folder
 
 ACCEPT = {"accept": ARROW}
 NS = 1767270600_123456789
@@ -189,7 +189,7 @@ def test_an_answer_beyond_a_limit_is_refused(crawl_settings: Settings) -> None:
 
 
 def test_a_folder_of_values_gives_arrow_too(tmp_path: Path) -> None:
-    write_folder(tmp_path, pa.table({"k": ["a/b", "c"], "v": pa.array([1, 2], pa.int32())}), ["k"])
+    write_btree(pa.table({"k": ["a/b", "c"], "v": pa.array([1, 2], pa.int32())}), tmp_path, ["k"], buckets=2)
     answer = table(Client(Settings(indexes=[str(tmp_path)])).get("/rows/a/b", ACCEPT))
     assert answer.to_pylist() == [{"k": "a/b", "v": 1}]
     assert answer.schema.field("v").type == pa.int32()

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.service.api import describe
 from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, Client, add_day, make_crawl, make_orders
 from tests.shadow.make_index import index_source, write_source
-from tests.shadow.values_folder import write_folder
 
 SNAPSHOT = "_shadow/snapshots/{:020d}.json"
 
@@ -162,7 +162,7 @@ def test_in_a_flat_index_no_index_file_is_of_one_partition(tmp_path: Path) -> No
 
 
 def test_a_folder_of_values_is_described_without_a_source(tmp_path: Path) -> None:
-    write_folder(tmp_path / "kv", pa.table({"k": ["a/b", "c"], "v": [1, 2]}), ["k"])
+    write_btree(pa.table({"k": ["a/b", "c"], "v": [1, 2]}), tmp_path / "kv", ["k"], buckets=2)
     told = description(Client(Settings(indexes=[str(tmp_path / "kv")])), "kv")
     assert (told["format"], told["source_files"], told["included"]) == ("values", 0, ["v"])
     assert [(one["partition"], one["rows"], one["source_files"]) for one in told["partitions"]] == [("", 2, 0)]

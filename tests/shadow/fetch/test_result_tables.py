@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import BeyondBound
 from tests.shadow.make_index import index_source, write_source
-from tests.shadow.values_folder import write_folder
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_no_digit_within_a_value_is_lost_to_a_common_type(
 
 def test_a_folder_of_values_gives_its_entries(tmp_path: Path) -> None:
     table = pa.table({"k": [1, 2, 1], "v": ["a", "b", None], "n": pa.array([1, 2, 3], pa.int32())})
-    write_folder(tmp_path / "index", table, ["k"])
+    write_btree(table, tmp_path / "index", ["k"], buckets=2)
     index = open_index(str(tmp_path / "index"))
     found = index.table_many([2, 1, 9])
     assert found["key_number"].to_pylist() == [0, 1, 1]

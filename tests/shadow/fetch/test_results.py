@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.shadow import Answer, StalePointer, UnknownColumn, open_index
 from gnomon.shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
 from gnomon.shadow.fetch.results import answers
 from gnomon.shadow.index import Index
 from gnomon.shadow.storage.deadlines import within
 from tests.shadow.make_index import index_source, write_source
-from tests.shadow.values_folder import write_folder
 
 WIDTH = 1000  # bytes of a text
 
@@ -120,7 +120,9 @@ def test_matches_are_counted_in_arrow_as_one_by_one(
 @pytest.mark.slow
 def test_a_key_of_very_many_rows_is_refused_in_little_memory(tmp_path: Path) -> None:
     rows = 100_000
-    write_folder(tmp_path / "index", pa.table({"k": [1] * rows, "v": pa.array(range(rows), pa.int64())}), ["k"], 1)
+    write_btree(
+        pa.table({"k": [1] * rows, "v": pa.array(range(rows), pa.int64())}), tmp_path / "index", ["k"], buckets=1
+    )
     index = open_index(str(tmp_path / "index"))
     tracemalloc.start()
     try:
@@ -135,7 +137,7 @@ def test_a_key_of_very_many_rows_is_refused_in_little_memory(tmp_path: Path) -> 
 def test_folders_of_values_keep_the_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [1] * 100 + [2] * 2 + [3] * 2
     table = pa.table({"k": keys, "v": [f"{n} ".ljust(WIDTH) for n in range(len(keys))]})
-    write_folder(tmp_path / "index", table, ["k"])
+    write_btree(table, tmp_path / "index", ["k"], buckets=2)
     for objects in (50_000, 10):
         monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", objects)
         index = open_index(str(tmp_path / "index"))
@@ -179,7 +181,7 @@ def test_an_index_file_that_fails_fails_its_keys_and_no_others(tmp_path: Path) -
 
 def test_a_deadline_ends_every_kind_of_answer_and_leaves_nothing_behind(tmp_path: Path) -> None:
     index = lake(tmp_path / "rows", {1: 2})
-    write_folder(tmp_path / "values", pa.table({"k": [1], "v": [2]}), ["k"])
+    write_btree(pa.table({"k": [1], "v": [2]}), tmp_path / "values", ["k"], buckets=2)
     values = open_index(str(tmp_path / "values"))
     for one in (index, values):
         with within(0):

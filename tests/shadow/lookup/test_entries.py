@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.shadow import UnknownColumn, open_index
 from tests.shadow.make_index import index_source, write_source
-from tests.shadow.values_folder import write_folder
 
 DAY = dt.date(2026, 1, 1)
 
 
 def test_values_are_rows_in_the_order_of_the_columns(tmp_path: Path) -> None:
-    write_folder(tmp_path, pa.table({"v": ["x", "y", "z"], "k": [1, 2, 2], "d": [DAY, None, DAY]}), ["k"])
+    write_btree(pa.table({"v": ["x", "y", "z"], "k": [1, 2, 2], "d": [DAY, None, DAY]}), tmp_path, ["k"], buckets=2)
     index = open_index(str(tmp_path))
     assert index.get(1) == index.fetch("1") == [{"v": "x", "k": 1, "d": DAY}]
     assert index.fetch_many([2, 9, 1], ["d", "v"]) == [

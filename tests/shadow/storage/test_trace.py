@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from gnomon.jobs.build import write_btree
 from gnomon.shadow import FetchStats, StalePointer, Trace, open_index
 from gnomon.shadow.storage import ReadStats, TracedReader, storage_at
 from tests.shadow.far_store import FarFile, FarStorage
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.memory_store import MemoryOpenFile
-from tests.shadow.values_folder import write_folder
 
 ROWS = 3000
 TABLE = pa.table({"k": pa.array(range(ROWS), pa.int64()), "text": [f"row {n} " * 20 for n in range(ROWS)]})
@@ -35,7 +35,7 @@ def made(folder: Path, kind: str) -> tuple[str, object]:
         pyarrow.csv.write_csv(TABLE, lake / "a.csv")
         key = "1234"
     elif kind == "values":
-        write_folder(index, TABLE, keys)
+        write_btree(TABLE, index, keys, buckets=2)
         return str(index), key
     elif kind == "partitioned":
         write_source(lake, {f"dt={day}/a.parquet": TABLE for day in range(3)})
@@ -91,7 +91,7 @@ def test_a_step_that_fails_is_told(tmp_path: Path) -> None:
 
 def test_the_leaves_of_a_key_of_very_many_entries_are_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", 100)
-    write_folder(tmp_path / "index", pa.table({"k": [1] * 50_000, "v": range(50_000)}), ["k"])
+    write_btree(pa.table({"k": [1] * 50_000, "v": range(50_000)}), tmp_path / "index", ["k"], buckets=2)
     stats = FetchStats(trace=Trace())
     [answer] = open_index(str(tmp_path / "index")).answer_many([1], limit=2, stats=stats)
     assert (answer.count, answer.rows) == (50_000, [{"k": 1, "v": 0}, {"k": 1, "v": 1}])

@@ -13,7 +13,7 @@ import pytest
 from gnomon.__main__ import main
 from gnomon.base.actions import Action
 from gnomon.btree.errors import KeyTypeError
-from gnomon.jobs.build import build
+from gnomon.jobs.build import build, write_btree
 from gnomon.shadow.fetch.partition_columns import PartitionColumns
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup.batch import Matcher
@@ -26,7 +26,6 @@ from gnomon.shadow.verify.samples import BY_POSITION, BY_VALUE
 from gnomon.sources.parquet.reader import ParquetFile
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake
-from tests.shadow.values_folder import write_folder
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -89,7 +88,7 @@ VALUES = pa.table(
 def test_rows_of_a_key_value_folder_are_looked_up_and_with_all_every_key(
     tmp_path: Path, keys: list[str], sample: int | None
 ) -> None:
-    write_folder(tmp_path, VALUES, keys)
+    write_btree(VALUES, tmp_path, keys, buckets=2)
     report = verify(storage_at(str(tmp_path)), sample)
     assert (report.faults, report.looked_up, report.partitions) == ([], 1 if sample else 5, 1)
 
@@ -97,7 +96,7 @@ def test_rows_of_a_key_value_folder_are_looked_up_and_with_all_every_key(
 def test_a_key_value_folder_that_answers_other_rows_is_not_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_folder(tmp_path, VALUES, ["id"])
+    write_btree(VALUES, tmp_path, ["id"], buckets=2)
     real = Index.answer_many
     monkeypatch.setattr(Index, "answer_many", lambda self, keys, *of, **limits: real(self, [4], *of, **limits))
     [fault] = verify(storage_at(str(tmp_path))).faults
