@@ -28,6 +28,7 @@ DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
 COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
 FILES = "files"
+PIECES = 8  # in which a file of full size is written: it ends after one of them
 NO_PARTITION = "\0"  # marks pieces without a partition: no partition has this name
 NUMBERS = ("size", *COUNTS, "digest", "task", "is_rejected_file")
 
@@ -127,9 +128,13 @@ class StagingWriter:
         if self._rejected is not None:
             self._rejected.add(rows.filter(pc.invert(is_new)))
         if found[NEW]:
-            self._write(rows.filter(is_new).select(self._layout.columns.names))
+            new = rows.filter(is_new).select(self._layout.columns.names)
+            step = max(1, self._layout.file_bytes // PIECES * new.num_rows // max(new.nbytes, 1))
+            for begin in range(0, new.num_rows, step):
+                self._write(new.slice(begin, step))
 
     def _write(self, new: pa.RecordBatch) -> None:
+        """Add new rows to the current file, which ends where it is large."""
         layout = self._layout
         if self._writer is None:
             # Below its partition: a name that the store refuses fails now, and not after the commit.

@@ -1,10 +1,8 @@
-"""jobs/dedup: appends in this process add each key once, through deaths and races."""
+"""jobs/dedup/local_rows.py: batches of this process. test_append.py has the rules of an append."""
 
 import datetime as dt
 import json
 import sys
-import threading
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import DedupResult, Origin, append_new, append_rows, as_rows, read_batch
 from gnomon.jobs.dedup import append as append_module
-from gnomon.jobs.dedup import finish as finish_module
 from gnomon.shadow import SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import FilesVanished, IndexNotFound, SourceError, StalePointer
 from gnomon.shadow.storage import storage_at
@@ -64,47 +61,6 @@ def test_only_new_keys_are_appended_and_a_known_batch_is_not_appended_again(lake
     with pytest.raises(UsageError, match="batch 'b' was appended by snapshot 2 with other rows"):
         append(lake, rows(80, 121))
     assert ids(lake) == list(range(120))
-
-
-@pytest.mark.parametrize("dies_in", ["commit_append", "move_files", "mark_appended", "settle", "staged_of"])
-@pytest.mark.parametrize("builds_meanwhile", [False, True])
-def test_an_append_that_died_is_finished_by_the_next(
-    lake: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str, builds_meanwhile: bool
-) -> None:
-    module = next(one for one in (append_module, finish_module, local_rows) if hasattr(one, dies_in))
-    real = getattr(module, dies_in)
-
-    def dying(*arguments: object, **named: object) -> object:
-        real(*arguments, **named)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, dies_in, dying)
-    with pytest.raises(KeyboardInterrupt):
-        append(lake, rows(80, 120))
-    monkeypatch.undo()
-    if builds_meanwhile:
-        build(None, lake / "source", lake / "index", ["id"])
-    append(lake, rows(80, 120))
-    assert ids(lake) == list(range(120))
-
-
-def test_appends_that_commit_at_once_add_each_key_once(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, meet, calls = append_module.commit_append, threading.Barrier(2), count(1)
-
-    def together(*arguments: Any) -> Any:
-        if next(calls) <= 2:
-            meet.wait(60)
-        return real(*arguments)
-
-    monkeypatch.setattr(append_module, "commit_append", together)
-    threads = [
-        threading.Thread(target=append, args=(lake, rows(80, 120 + number), f"batch {number}")) for number in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ids(lake) == list(range(121))
 
 
 @pytest.mark.parametrize("memory", [1 << 14, 1 << 30])
