@@ -178,7 +178,7 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
 
 def _is_there(storage: Storage, number: int) -> bool:
     try:
-        storage.open(snapshot_path(number)).close()
+        storage.read(snapshot_path(number))  # one request, where opening a file that is not there takes two
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
