@@ -93,8 +93,6 @@ def _check_done(storage: Storage, append: Append, is_appended: bool, report: Rep
     where = f"{storage.root}/{mark_path(append, DONE)}"
     try:
         batch = find_batch(storage, append.batch)
-        if batch is None and storage.is_remote:  # a store may answer wrongly once
-            batch = find_batch(storage, append.batch)
     except (ShadowError, OSError):  # reported as its own fault
         return
     if batch is None:
