@@ -52,7 +52,7 @@ class LocalFile:
     def __init__(self, path: Path, stats: ReadStats | None) -> None:
         self._fd = -1
         check_opens(str(path))
-        with _reading(path):
+        with _Reading(path):
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):  # open succeeds for a folder, too
@@ -70,7 +70,7 @@ class LocalFile:
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        with _reading(self.name):
+        with _Reading(self.name):
             parts = [self._read(offset, length) for offset, length in ranges]
             self._check()
         return parts
@@ -134,7 +134,7 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         check_may_wait(path)
-        with _reading(self._root / path):
+        with _Reading(self._root / path):
             return (self._root / path).read_bytes()
 
     def put_new(self, path: str, chunks: Iterable[bytes]) -> None:
@@ -214,7 +214,7 @@ class LocalStorage:
     def _list(self, folder: str, hidden: Hidden) -> Iterator[FileInfo]:
         check_may_wait(folder)
         try:
-            with _reading(self._root / folder), os.scandir(self._root / folder) as entries:
+            with _Reading(self._root / folder), os.scandir(self._root / folder) as entries:
                 found = [(entry.name + "/" * entry.is_dir(), entry) for entry in entries]
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -261,7 +261,7 @@ class LocalStorage:
 def _info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
     """A file of a listing; None where it is gone since, or is not a file (a pipe, a broken link)."""
     try:
-        with _reading(entry.path):
+        with _Reading(entry.path):
             status = entry.stat()
     except FileNotFoundError:
         return None
@@ -276,8 +276,9 @@ def _attributes(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
-class _reading:  # noqa: N801 as the functions beside it; a class costs a read less than a generator
-    """Turn errors of the operating system into one line with the file and the advice, except those in MEANING."""
+class _Reading:
+    """Turn errors of the operating system into one line with the file and the advice, except those in MEANING. A class,
+    because entering a generator costs each read more."""
 
     def __init__(self, target: Path | str) -> None:
         self._target = target

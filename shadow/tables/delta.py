@@ -260,7 +260,7 @@ def delta_errors(name: str) -> Iterator[None]:
 
 
 def _advice(name: str, words: str) -> Action:
-    """What to do where the log of a table cannot be read."""
+    """The advice for a user whose table has a log that cannot be read."""
     if NO_ACCESS.search(words):
         return access_action(name.removeprefix("delta:"), words)
     if NO_BUCKET.search(words):

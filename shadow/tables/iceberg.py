@@ -225,7 +225,7 @@ def _catalog(catalog: str, name: str) -> Catalog:
 
 
 def _advice(error: Exception, otherwise: Action) -> Action:
-    """What to do after an error of a catalog."""
+    """The advice for an error of a catalog."""
     if isinstance(error, NO_ACCESS):
         return Action.CHECK_CATALOG_ACCESS
     if isinstance(error, NO_ANSWER):

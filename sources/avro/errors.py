@@ -5,5 +5,5 @@ class Malformed(ValueError):
     """The bytes violate the format or their schema: DamagedSource."""
 
 
-class LimitExceeded(ValueError):
+class LimitExceeded(Exception):
     """The bytes may be sound, but exceed a limit of this reader: UnsupportedFormat."""

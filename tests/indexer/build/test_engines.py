@@ -155,7 +155,7 @@ def test_both_write_the_same_bytes_of_values(
     partitions: list[str],
     buckets: int | None,
 ) -> None:
-    """Of all types as keys, values and partitions; of small buckets, by rows and by bytes; of rows that are added."""
+    """Columns of all types are keys, values or partitions. A second write adds rows."""
     monkeypatch.setattr(folder_module, "ENTRIES_PER_BUCKET", 150)
     monkeypatch.setattr(folder_module, "BYTES_PER_BUCKET", 10_000)
     for number, mode in enumerate(("error", "append")):
