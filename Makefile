@@ -26,7 +26,7 @@ help: ## Show these targets
 system:
 	@deploy/setup.sh
 
-.venv/.installed: pyproject.toml base/_hashes.pyx base/_kernel.pyx base/_records.pyx | system
+.venv/.installed: pyproject.toml gnomon/base/_hashes.pyx gnomon/base/_kernel.pyx gnomon/base/_records.pyx | system
 	@deploy/setup.sh --compiler || true
 	@echo "Installing Gnomon and what it needs into .venv: some minutes and 1.5 GB the first time."
 	@test -x $(venv)/pip || "$(PYTHON)" -m venv .venv
@@ -65,6 +65,6 @@ serve: setup ## Serve the demo's index over HTTP
 	@$(venv)/gnomon serve .demo/index
 
 clean: ## Remove the demo, the benches' data, build output and caches; .venv stays
-	@rm -rf .demo .bench build dist base/_*.c .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .demo .bench build dist gnomon/base/_*.c .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@rm -rf spark-warehouse metastore_db derby.log
 	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/source"
 cd "$root"
 tar --exclude='*.so' --exclude=__pycache__ -cf - pyproject.toml README.md LICENSE MANIFEST.in \
-    base btree gnomon indexer jobs service shadow sources | tar -xf - -C "$work/source"
+    btree gnomon indexer service | tar -xf - -C "$work/source"
 flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 CC=gcc CFLAGS="$flags" LDFLAGS="-fsanitize=address,undefined" \
     "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$work/site" "$work/source"

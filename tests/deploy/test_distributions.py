@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 TOP = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE")
-FOLDERS = ("base", "btree", "sources", "shadow", "jobs", "indexer", "service", "gnomon")
+FOLDERS = ("btree", "indexer", "service", "gnomon")
 MADE = ("__pycache__", "_*.so", "_*.c")  # by Python and by builds in place
 NAMES_OF_OTHERS = ("btree", "sources", "shadow", "jobs", "indexer", "service")
 
