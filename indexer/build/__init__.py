@@ -5,7 +5,6 @@
 - `write`             index files, written in tasks
 - `page_maps`         page maps, written in tasks
 - `sort_prefix`       texts with a common prefix, sorted fast
-- `reader_parity`     whether Spark reads a column as `sources` does
 - `key_value_folder`  a DataFrame as a key-value folder
 """
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.build.page_maps import write_maps
-from gnomon.indexer.build.scan import is_for_spark, scan
+from gnomon.indexer.build.scan import scan
 from gnomon.indexer.build.sort_prefix import likely_beginning
 from gnomon.indexer.build.write import write_index_files
-from gnomon.indexer.spark import SPARK_ERRORS, as_raised, hands_errors_over, is_of_a_file, spark_stage
+from gnomon.indexer.spark import as_raised, hands_errors_over, spark_stage
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
@@ -117,20 +117,9 @@ def _write(
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
         return [], list(described)
-    if is_for_spark(spark, root.storage.root, spec, others):
-        try:
-            entries = scan(spark, root.storage.root, spec, others, in_spark=True)
-            beginning = likely_beginning(root.storage, spec, others)
-            written, _, _ = write_index_files(entries, storage.root, spec, segment, others, beginning)
-            if sum(file.entries for file in written) == sum(one.entry.rows for one in others):
-                return written, list(described)
-        except SPARK_ERRORS as error:
-            if not is_of_a_file(error):
-                raise
-        # Spark cannot read a file, or silently returns fewer rows of a damaged one. `sources` reads it, or names the
-        # damaged file and place. It replaces the written files.
-    entries = scan(spark, root.storage.root, spec, others, in_spark=False)
-    written, rows, ragged = write_index_files(entries, storage.root, spec, segment, others)
+    entries = scan(spark, root.storage.root, spec, others)
+    beginning = likely_beginning(root.storage, spec, others)
+    written, rows, ragged = write_index_files(entries, storage.root, spec, segment, others, beginning)
     # The tasks sort by file number. The segment lists its files in the same order, so that entries of a key have it.
     numbers = {one.entry.path: number for number, one in enumerate(described)}
     return written, sorted([*empty, *with_rows(others, rows, ragged)], key=lambda one: numbers[one.entry.path])

@@ -52,7 +52,6 @@ class WriteTask:
     folders: list[str]  # of the index files
     paths: list[str]  # of the source files
     partitions: list[str]  # by file
-    row_bytes: list[int]  # by file, if the scan does not have them by row
 
 
 def write_index_files(
@@ -61,11 +60,11 @@ def write_index_files(
     spec: IndexSpec,
     segment: str,
     described: Sequence[Described],
-    beginning: str = "",
+    beginning: str,
 ) -> tuple[list[IndexFileEntry], dict[int, int], dict[int, int]]:
-    """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files and, if
-    the scan counts them, the rows of each file and its ragged ones, by its ordinal. `beginning` is a likely prefix of
-    the first key (`sort_prefix`)."""
+    """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files, and the
+    rows of each source file and its ragged ones, by its ordinal. `beginning` is a likely prefix of the first key
+    (`sort_prefix`)."""
     folders = folders_of(spec, described)
     rows = sum(one.likely_rows for one in described)
     task = WriteTask(
@@ -75,10 +74,8 @@ def write_index_files(
         folders,
         [one.entry.path for one in described],
         [one.entry.partition for one in described],
-        [min(one.row_bytes, 2**31 - 1) for one in described],
     )
-    order = [FILE, ROW, *([SUB] if SUB in entries.columns else [])]
-    placed = by_index_file(entries, spec, len(folders), rows, order, beginning)
+    placed = by_index_file(entries, spec, len(folders), rows, [FILE, ROW, SUB], beginning)
     written = placed.mapInArrow(_writer(task, _entries), RESULT_DDL).collect()
     counts, ragged = Counter[int](), Counter[int]()
     for row in written:
@@ -123,7 +120,7 @@ def write_values(
     Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
     within_key = [column.name for column in spec.entry_schema.values]
     placed = by_index_file(entries, spec, len(folders), rows, within_key, beginning)
-    task = WriteTask(index, spec, segment, folders, [], [], [])
+    task = WriteTask(index, spec, segment, folders, [], [])
     written = placed.mapInArrow(_writer(task, _values), RESULT_DDL).collect()
     files = [_entry_of(row.asDict(recursive=True)) for row in written]
     check_files_visible(storage_at(index), {entry.path: entry.size for entry in files})
@@ -219,14 +216,8 @@ def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
     spec = task.spec
     names = [column.name for column in spec.entry_schema.columns]
     columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
-    files = batch.column(FILE)
-    named = file_columns(spec, task.paths, task.partitions, files)
-    if SUB in batch.schema.names:
-        sub_offset, size = batch.column(SUB), batch.column(SIZE)
-    else:
-        sub_offset = pa.array(np.zeros(len(files), np.int32))
-        size = pa.array(task.row_bytes, pa.int32()).take(files)
-    arrays = [*columns, *named, batch.column(ROW), sub_offset, size]
+    named = file_columns(spec, task.paths, task.partitions, batch.column(FILE))
+    arrays = [*columns, *named, *(batch.column(name) for name in (ROW, SUB, SIZE))]
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 

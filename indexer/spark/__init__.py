@@ -19,7 +19,6 @@ from gnomon.indexer.spark.task_errors import (
     as_raised,
     handing_over,
     hands_errors_over,
-    is_of_a_file,
 )
 from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
 from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, holds, key_spark_type, spark_type
@@ -68,7 +67,6 @@ __all__ = [
     "hands_errors_over",
     "has_avro",
     "holds",
-    "is_of_a_file",
     "is_this_machine",
     "keep_scans_apart",
     "key_spark_type",

@@ -16,21 +16,12 @@ from pyspark.errors import PySparkException
 
 from gnomon.base.errors import GnomonError
 from gnomon.indexer.spark.executor_package import unfit
-from gnomon.shadow.errors import BTreeError
 from gnomon.shadow.storage import patiently
 
 Task = TypeVar("Task", bound=Callable[..., Any])
 
 BEGIN, END = "<gnomon-error>", "</gnomon-error>"
 _MARKED = re.compile(f"{BEGIN}(.*?){END}")
-# Spark's error for files, and its Parquet reader, which decodes some values only when they are used.
-UNREAD_BY_SPARK = (
-    "FAILED_READ_FILE",
-    "Encountered error while reading file",  # Spark 3.5
-    "at org.apache.parquet.",
-    "at org.apache.spark.sql.execution.datasources.parquet.",
-)
-WRONG_CHECKSUM = "ChecksumException"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
@@ -83,14 +74,6 @@ def as_raised() -> Iterator[None]:
         if raised is None:
             raise
         raise raised from error
-
-
-def is_of_a_file(error: Exception) -> bool:
-    """Whether the error says that Spark could not read a data file, or that it read an invalid key. A mismatch with a
-    checksum file of Hadoop does not count: it does not show whether the data file is right."""
-    text = str(error)
-    is_unread = any(sign in text for sign in UNREAD_BY_SPARK) and WRONG_CHECKSUM not in text
-    return is_unread or isinstance(decoded(error), BTreeError)
 
 
 def _marked(content: str) -> str:

@@ -86,7 +86,7 @@ def _without_python(spark: SparkSession) -> str:
 
 
 def _table(spark: SparkSession, work: Path) -> dict[str, Any]:
-    """Partitioned Parquet, with Spark's own scan: build, update, load, dedup."""
+    """Partitioned Parquet: build, update, load, dedup."""
     lake, index, batch = str(work / "lake"), str(work / "index"), str(work / "batch")
     _rows(spark, 0, ROWS).write.partitionBy("dt").parquet(lake)
     build = ("build", lake, index, "--key", "k", "--buckets", "4", "--page-maps")

@@ -1,13 +1,11 @@
 """Catalog tables for tests: files written by pyarrow and declared by DDL; and the rows that Spark reads from them."""
 
 import datetime as dt
-import importlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.shadow import open_index
@@ -39,19 +37,6 @@ def same_rows(spark: SparkSession, table: str, index: str, key: str = "url") -> 
     assert sorted(repr(plain(row)) for row in found) == sorted(map(repr, wanted))
     assert opened.view.snapshot.rows == len(wanted)
     return len(wanted)
-
-
-def watch_scans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A list that gets, for each scan of a later build, whether Spark made it."""
-    module = importlib.import_module("gnomon.indexer.build.engine")
-    scan, seen = module.scan, []
-
-    def watched(*given: Any, in_spark: bool) -> Any:
-        seen.append(in_spark)
-        return scan(*given, in_spark=in_spark)
-
-    monkeypatch.setattr(module, "scan", watched)
-    return seen
 
 
 def plain(value: Any) -> Any:

@@ -1,18 +1,18 @@
-"""Spark's scan and the scan of `sources` return the same rows."""
+"""The scan of a build in Spark's tasks returns the rows that Spark reads."""
 
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
+from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
-from gnomon.btree.hash_columns import xxhash64_columns
-from gnomon.indexer.build import scan as scan_module
-from gnomon.indexer.build.scan import scan
+from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, scan
+from gnomon.indexer.spark import key_spark_type
 from gnomon.jobs.build.specs import BuildRequest, new_spec
 from gnomon.jobs.files.source_files import describe
 from gnomon.shadow.metadata.source_files import source_root
@@ -38,7 +38,9 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("keys", [["text", "a.b c"], ["raw", "large", "p"], ["real", "yes", "day"]])
-def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, keys: list[str]) -> None:
+def test_the_tasks_scan_the_rows_that_spark_reads_and_count_them(
+    spark: SparkSession, tmp_path: Path, keys: list[str]
+) -> None:
     table = pa.table(COLUMNS)
     lacking = table.slice(0, 7).drop_columns(["raw", "real", "a.b c"])
     files = {"p=1/a b%.parquet": table, "p=2/b.parquet": table.slice(3, 9), "p=2/c.parquet": lacking}
@@ -48,32 +50,30 @@ def test_both_scans_bring_the_same_rows(spark: SparkSession, tmp_path: Path, key
     include = [name for name in COLUMNS if name not in keys]
     spec = new_spec(BuildRequest(keys, include, 3), root, "parquet", ("p",), described)
 
-    def rows(in_spark: bool) -> list[str]:
-        found = scan(spark, root.storage.root, spec, described, in_spark)
-        columns = [f"`{name}`" for name in found.columns if name not in (scan_module.SUB, scan_module.SIZE)]
-        counts = len({one.entry.partition for one in described}) * spec.buckets  # the first group after those of rows
-        return sorted(
-            str(row.asDict()) for row in found.select(*columns).where(f"{scan_module.GROUP} < {counts}").collect()
+    def rows(frame: DataFrame) -> list[str]:
+        return sorted(str(row.asDict()) for row in frame.collect())
+
+    columns = [column.name for column in (*spec.stored_keys, *spec.include)]
+    folders = len({one.entry.partition for one in described})
+    stored = [column.name for column in spec.entry_schema.columns][: len(columns)]
+    scanned = scan(spark, root.storage.root, spec, described)
+    found = scanned.where(f"{GROUP} < {folders * spec.buckets}")
+    files = [f"{tmp_path}/{one.entry.path}" for one in described]
+    kinds = StructType([StructField(c.name, key_spark_type(c.type)) for c in (*spec.stored_keys, *spec.include)])
+    read = (
+        spark.read.schema(kinds)
+        .parquet(*files)
+        .select(
+            *(F.col(f"`{name}`").alias(as_stored) for name, as_stored in zip(columns, stored, strict=True)),
+            F.col("_metadata.file_name").alias("name"),
+            F.col("_metadata.row_index").alias(ROW),
         )
-
-    by_spark = rows(in_spark=True)
-    assert rows(in_spark=False) == by_spark
+    )
+    names = spark.createDataFrame(
+        [(quote(Path(file).name), i) for i, file in enumerate(files)], f"name string, {FILE} int"
+    )
+    by_spark = rows(read.join(names, "name").select(*stored, FILE, ROW))
+    assert rows(found.select(*stored, FILE, ROW)) == by_spark
     assert len(by_spark) == 216
-
-
-def test_files_are_told_apart_by_hashes_that_are_spark_s_and_no_two_alike(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [f"file:/lake/é {i}.parquet" for i in range(5)]
-    salt, hashes = scan_module.distinct_hashes(paths)
-    frame = spark.createDataFrame([(path,) for path in paths], "path string")
-    assert hashes == [row[0] for row in frame.select(F.xxhash64(F.lit(salt), "path")).collect()]
-
-    def unlucky(columns: list[pa.Array]) -> np.ndarray:
-        found = xxhash64_columns(columns)
-        return found if columns[0][0].as_py() > 2 else found % 2
-
-    monkeypatch.setattr(scan_module, "xxhash64_columns", unlucky)
-    salt, hashes = scan_module.distinct_hashes(paths)
-    assert salt == 3
-    assert hashes == [row[0] for row in frame.select(F.xxhash64(F.lit(salt), "path")).collect()]
+    ranges = scanned.where(f"{GROUP} = {folders * spec.buckets}").groupBy(FILE).sum(ROW, SIZE).collect()
+    assert {tuple(row) for row in ranges} == {(i, one.entry.rows, 0) for i, one in enumerate(described)}

@@ -27,7 +27,7 @@ def unread_by_spark() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_files_that_spark_cannot_read_are_scanned_by_sources(
+def test_a_build_reads_files_that_spark_cannot_read(
     spark: SparkSession, tmp_path: Path, unread_by_spark: bytes
 ) -> None:
     source, index = tmp_path / "source", str(tmp_path / "index")
