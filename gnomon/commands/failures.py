@@ -11,8 +11,6 @@ from gnomon.shadow.errors import KeyTypeError, OptionError, UsageError
 WORKER_ERROR = re.compile(r"^(?:\[PYTHON_DATA_SOURCE_ERROR\].*?: )?[\w.]+: .+$")
 JAVA_CALL = re.compile(r"^An error occurred while calling \S+ ?: ")
 CAUSE = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
-UNREAD = re.compile(r"\[FAILED_READ_FILE[^]]*\] Encountered error while reading file (?:file:/*(?=/))?(?P<path>.+?)\. ")
-STATE = re.compile(r" SQLSTATE: \w+")
 JAVA_STACK = re.compile(r"\s+at (?:org|java|scala|jdk)\.")
 DATA_SOURCE = "[PYTHON_DATA_SOURCE_ERROR]"
 OF_SPARK = ("pyspark", "py4j")
@@ -62,10 +60,6 @@ def _from_spark(text: str, first: str) -> str:
         )
     first = JAVA_STACK.split(JAVA_CALL.sub("", first))[0]
     cause = CAUSE.findall(text)  # the root cause comes last
-    unread = UNREAD.search(f"{first} ")
-    if unread:
-        why = f" ({STATE.sub('', cause[-1]).strip()})" if cause else ""
-        return f"{unread['path']}: Spark cannot read the file{why}; it may be damaged, or of another format"
     return f"Spark: {first}" + (f" (cause: {cause[-1].strip()})" if cause else "")
 
 

@@ -31,6 +31,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 KEYS = "Parquet, CSV with a header, or JSON lines with the key columns"
 EXPECTED = "the keys as Parquet, CSV or JSON lines"
 FETCH, ROWS = "fetch", "rows"
+FILE = "part-00000.parquet"
 Engine = Annotated[
     EngineName,
     typer.Option("--engine", help="local: in this process, without Java. auto: Spark; without pyspark local."),
@@ -98,11 +99,11 @@ def _visible_path(path: str) -> str:
 def _write_locally(
     opened: Index, keys: KeyFile, request: LoadRequest, target: Path, progress: Progress
 ) -> tuple[int, LoadCounters]:
-    """Write the rows in this process. Returns their number and the counts of the load."""
+    """Write the rows in this process, as one file. Returns their number and the counts of the load."""
     counters, stages = load_counters(), Stages(progress)
     rows = load_locally(opened, keys.schema, keys.batches(), request, counters)
     with stages.stage(FETCH):
-        count = write_parquet(rows, target, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
+        count = write_parquet(rows, target / FILE, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
     return count, counters
 
 
@@ -116,8 +117,8 @@ def whole(target: Path) -> Iterator[Path]:
         with writing(target):
             os.rename(staged, target)
     except StorageError as error:
-        if error.path == str(staged):
-            raise error.with_fields(path=str(target)) from error.__cause__
+        if error.path is not None and Path(error.path).is_relative_to(staged):
+            raise error.with_fields(path=str(target / Path(error.path).relative_to(staged))) from error.__cause__
         raise
     finally:
         shutil.rmtree(staged, ignore_errors=True)

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gnomon.commands.spark import spark_session
-from gnomon.indexer.dedup import check_rows_visible, write_parquet
-from gnomon.indexer.join import keys_of_file, load_counters, load_keyed
+from gnomon.indexer.join import keys_of_file, load_counters, load_keyed, write_files
 from gnomon.indexer.spark import spark_stage
-from gnomon.indexer.tables import read_parquet
 from gnomon.jobs import Progress, Stages
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest
 from gnomon.shadow import Index
@@ -27,7 +25,4 @@ def write_rows(
         counters = load_counters(spark)
         rows = load_keyed(spark, opened, keys_of_file(spark, keys, opened.spec), request, counters)
         with spark_stage(Stages(progress), spark, "fetch"):
-            written = write_parquet(rows, str(target))
-        count = read_parquet(spark, [str(target)], rows.schema).count()
-        check_rows_visible(str(target), written, count)
-        return count, counters
+            return write_files(rows, target), counters

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.build.write import check_files_visible
+from gnomon.indexer.build.write import check_on_disk
 from gnomon.indexer.spark import hands_errors_over
 from gnomon.jobs.files import exported_maps, shares_of
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
@@ -54,7 +54,7 @@ def write_maps(
     shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
     task = MapTask(root, index, spec, segment, there, shares)
     rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
-    check_files_visible(storage_at(index), {row.path: row.size for row in rows})
+    check_on_disk(index, {row.path: row.size for row in rows})
     bare = sum(not row["values"] for row in rows) if spec.page_maps == DEEP else 0
     if bare:
         LOG.warning("no value maps of %d files: Gnomon's loops are not compiled where Spark's tasks run", bare)

@@ -15,12 +15,11 @@ from gnomon.btree.hashing import SEED, hash_int
 from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
 from gnomon.indexer.build.sort_prefix import HEAD, head_of
 from gnomon.indexer.spark import hands_errors_over
-from gnomon.jobs.files import Described
+from gnomon.jobs.files import Described, check_visible
 from gnomon.shadow.commit import write_index_file
-from gnomon.shadow.errors import StorageError
 from gnomon.shadow.maintenance import file_columns
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
-from gnomon.shadow.storage import Storage, is_local, storage_at
+from gnomon.shadow.storage import is_local, storage_at
 
 RESULT = pa.schema(
     [
@@ -83,26 +82,14 @@ def write_index_files(
             counts[row.bucket] += row.entries
             ragged[row.bucket] += row.size
     entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
-    check_files_visible(storage_at(index), {entry.path: entry.size for entry in entries_of})
+    check_on_disk(index, {entry.path: entry.size for entry in entries_of})
     return entries_of, dict(counts), dict(ragged)
 
 
-def check_files_visible(storage: Storage, sizes: Mapping[str, int]) -> None:
-    """Raise StorageError where tasks wrote files of the index to disks of other machines."""
-    if not is_local(storage.root):
-        return
-    for path, size in sizes.items():
-        try:
-            with storage.open(path) as reader:
-                found = reader.size
-        except FileNotFoundError:
-            found = None
-        if found != size:
-            raise StorageError(
-                "a task wrote this file, and it is not here; expected a disk that executors "
-                "and this machine share: docs/operations/cluster.md; nothing was committed",
-                f"{storage.root}/{path}",
-            )
+def check_on_disk(index: str, sizes: Mapping[str, int]) -> None:
+    """Raise StorageError where tasks wrote files of an index on a local disk to disks of other machines."""
+    if is_local(index):
+        check_visible(storage_at(index), sizes)
 
 
 def write_values(
@@ -123,7 +110,7 @@ def write_values(
     task = WriteTask(index, spec, segment, folders, [], [])
     written = placed.mapInArrow(_writer(task, _values), RESULT_DDL).collect()
     files = [_entry_of(row.asDict(recursive=True)) for row in written]
-    check_files_visible(storage_at(index), {entry.path: entry.size for entry in files})
+    check_on_disk(index, {entry.path: entry.size for entry in files})
     return files
 
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.spark import spark_type
-from gnomon.indexer.tables import arrow_schema, source_types
+from gnomon.indexer.spark import arrow_schema, source_types, spark_type
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.lookup import POINTER, EntryColumn, entry_columns
 
@@ -50,7 +49,7 @@ def entry_table(index: Index, columns: Sequence[str] | None, payload: Sequence[s
         raise UsageError(f"payload: the index has a column {', '.join(both)}, too; name other columns")
     if columns is not None:
         _check("columns: the index", columns, [*known, *wanted])
-    types = source_types(None, index, wanted)
+    types = source_types(index, wanted)
     kept = [name for name in known if columns is None or name in columns]
     kept_types = [field for field in types if columns is None or field.name in columns]
     if not kept and not kept_types:

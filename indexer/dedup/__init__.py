@@ -2,18 +2,15 @@
 
 - `check`           the rows whose key is new
 - `staging`         new rows in files that no reader sees
-- `row_digest`      a digest of the rows of a batch
 - `spark_rows`      the rows of a batch as a DataFrame
 - `append`          appends the rows whose key is new, each key once
 - `batch_reader`    a batch as a DataFrame
-- `parquet_output`  rows as Parquet files on a local disk
 - `streaming`       micro-batches of a streaming query
 """
 
 from gnomon.indexer.dedup.append import append_new
 from gnomon.indexer.dedup.batch_reader import read_batch
 from gnomon.indexer.dedup.check import filter_new
-from gnomon.indexer.dedup.parquet_output import check_rows_visible, write_parquet
 from gnomon.indexer.dedup.spark_rows import SparkRows
 from gnomon.indexer.dedup.streaming import append_batches
 
@@ -21,8 +18,6 @@ __all__ = [
     "SparkRows",
     "append_batches",
     "append_new",
-    "check_rows_visible",
     "filter_new",
     "read_batch",
-    "write_parquet",
 ]

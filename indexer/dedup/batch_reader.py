@@ -1,28 +1,25 @@
 """A batch, of any format and on any store, as a DataFrame in the types of the source."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from gnomon.indexer.build import SparkEngine
-from gnomon.indexer.spark import NoSparkType, arrow_of, as_raised, hands_errors_over, spark_type
-from gnomon.indexer.tables import arrow_schema, source_types
+from gnomon.indexer.spark import arrow_schema, as_raised, hands_errors_over, spark_type, spark_types
 from gnomon.jobs.dedup import (
-    BatchColumn,
     BatchFile,
     BatchPlan,
-    EngineTypes,
     LocalRows,
-    NoType,
     members_of,
     plan_batch,
     read_batch_locally,
     rows_of,
     task_shares,
 )
+from gnomon.jobs.load import common_type
 from gnomon.shadow import Index
 from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import Place, source_storage
@@ -56,53 +53,24 @@ def read_batch(
         return read_batch_locally(path, index, format, options)
     reading = _SparkReading(spark)
     plan = plan_batch(path, index, format, options, reading)
-    fields = [*plan.kinds.items(), *((name, StringType()) for name in plan.folders)]
-    schema = StructType([StructField(name, kind) for name, kind in fields])
+    schema = spark_types(plan.schema)
     shares = task_shares(plan.files, reading.tasks)
     scanned = _scan(plan, shares, schema)
     return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
 
 
-class _SparkTypes:
-    """Spark's types."""
-
-    name, text = "Spark", StringType()
-
-    def own(self, found: pa.DataType) -> DataType:
-        try:
-            return spark_type(found)
-        except NoSparkType:
-            raise NoType from None
-
-    def exact(self, kind: DataType) -> pa.DataType:
-        try:
-            return arrow_of(kind)
-        except NoSparkType:
-            raise NoType from None
-
-    def shown(self, kind: DataType) -> str:
-        return str(kind.simpleString())
-
-
 class _SparkReading:
     """Spark as the engine that reads a batch."""
 
+    name = "Spark"
+
     def __init__(self, spark: SparkSession) -> None:
         self.engine = SparkEngine(spark)
-        self.types: EngineTypes = _SparkTypes()
         self.tasks = int(spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
 
-    def wanted(self, index: Index, names: Sequence[str]) -> Mapping[str, DataType]:
-        return {field.name: field.dataType for field in source_types(self.engine.spark, index, names)}
-
-    def exact(self, wanted: Mapping[str, DataType]) -> dict[str, pa.DataType | None]:
-        found: dict[str, pa.DataType | None] = {}
-        for name, kind in wanted.items():
-            try:
-                found[name] = arrow_of(kind)
-            except NoSparkType:
-                found[name] = None
-        return found
+    def held(self, kind: pa.DataType) -> pa.DataType:
+        spark_type(kind)  # raises NoType
+        return common_type(kind)
 
     def names_in(self, root: SourceRoot, files: Sequence[BatchFile]) -> set[str | None]:
         place, shares = root.storage.root, task_shares(files, self.tasks)
@@ -127,17 +95,16 @@ def _scan(
     plan: BatchPlan, shares: Sequence[Sequence[tuple[int, Split]]], schema: StructType
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of a task. Its input rows are the numbers of the shares to read."""
-    place, format_name, opened = plan.root.storage.root, plan.format, plan.opened()
+    place, format_name, opened, columns = plan.root.storage.root, plan.format, plan.opened(), plan.schema
+    target = arrow_schema(schema)
 
     @hands_errors_over
     def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = source_storage(place)
-        columns = [
-            BatchColumn(field.name, arrow_of(field.dataType), field.dataType.simpleString(), kind)
-            for field, kind in zip(schema, arrow_schema(schema).types, strict=True)
-        ]
         for share in (share for batch in batches for share in batch.column(0).to_pylist()):
             for file, split in shares[share]:
-                yield from rows_of(storage, format_name, opened[file], split, columns)
+                for rows in rows_of(storage, format_name, opened[file], split, columns):
+                    arrays = [array.cast(kind) for array, kind in zip(rows.columns, target.types, strict=True)]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return scanned

@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, LongType
+from pyspark.sql.types import AtomicType, LongType, StringType
 
 from gnomon.indexer.keys import column, to_buckets, with_keys
 from gnomon.indexer.spark import (
     AtSnapshot,
     ReadColumn,
+    arrow_of,
     as_frame,
     key_spark_type,
     open_in_worker,
     with_column_in_arrow,
     with_read_columns,
 )
-from gnomon.indexer.tables import SourceCast, batch_texts
 from gnomon.jobs import dedup as jobs
 from gnomon.jobs.dedup import (
     ATTEMPT_BITS,
@@ -32,19 +32,22 @@ from gnomon.jobs.dedup import (
     TASK_BITS,
     CheckOptions,
     KeyCheck,
+    PartitionText,
     check_arguments,
     check_within,
     columns_within,
+    partition_texts,
     text_of,
     within_names,
 )
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names
-from gnomon.shadow import ShadowError, open_index
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, NoType, key_names
+from gnomon.shadow import ShadowError, UsageError, open_index
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place
 from gnomon.shadow.tables import TEXT
 
 PLACE = f"{KEY_PREFIX}place"
+TEXT_PREFIX = f"{KEY_PREFIX}text_"  # of the texts of partition columns
 GIVEN_PREFIX = f"{KEY_PREFIX}given_"  # of partition columns as they are in a batch
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that a task looks up at once
 
@@ -80,9 +83,33 @@ def filter_new(
 
 def _with_given(batch: DataFrame, spec: IndexSpec, given: Mapping[str, str]) -> DataFrame:
     """The batch with its partition columns as text, and as they are under the names `given`."""
-    cast = SourceCast(batch.schema, batch_texts(batch.schema, spec))
+    kinds = arrow_types(batch.select(*map(column, given)))
     as_given = [column(name).alias(ours) for name, ours in given.items()]
-    return cast.with_texts(batch).select(*cast.selected(), *as_given)
+    return with_texts(batch, partition_texts(kinds, spec), {name: column(name) for name in batch.columns}, as_given)
+
+
+def arrow_types(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame in the Arrow types of their values. UsageError for a column that has none."""
+    fields = []
+    for one in frame.schema:
+        try:
+            fields.append(pa.field(one.name, arrow_of(one.dataType)))
+        except NoType:
+            shown = one.dataType.simpleString()
+            raise UsageError(f"batch: column {one.name} of type {shown} has no Arrow type; cast it") from None
+    return pa.schema(fields)
+
+
+def with_texts(
+    batch: DataFrame, texts: Mapping[str, PartitionText], columns: Mapping[str, Column], more: Sequence[Column]
+) -> DataFrame:
+    """The `columns` of a batch, by name, and more. Those of `texts` are text, which tasks make as an append in this
+    process does."""
+    named = {name: f"{TEXT_PREFIX}{i}" for i, name in enumerate(texts)}
+    made = [ReadColumn(ours, StringType(), name, texts[name]) for name, ours in named.items()]
+    texts_first = {**columns, **{name: column(ours) for name, ours in named.items()}}
+    kept = [texts_first[name].alias(name) for name in columns]
+    return with_read_columns(batch, made).select(*kept, *more)
 
 
 def with_status(

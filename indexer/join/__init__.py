@@ -8,7 +8,7 @@
 
 from gnomon.indexer.join.key_files import keys_of_file
 from gnomon.indexer.join.key_join import join_with_index, lookup_counters
-from gnomon.indexer.join.load_rows import load, load_by_index, load_counters, load_keyed
+from gnomon.indexer.join.load_rows import load, load_by_index, load_counters, load_keyed, write_files
 
 __all__ = [
     "join_with_index",
@@ -18,4 +18,5 @@ __all__ = [
     "load_counters",
     "load_keyed",
     "lookup_counters",
+    "write_files",
 ]

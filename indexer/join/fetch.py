@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 )
 
 from gnomon.indexer.keys import column, map_batches
-from gnomon.indexer.spark import AtSnapshot, as_spark, open_in_worker
-from gnomon.indexer.tables import arrow_schema
+from gnomon.indexer.spark import AtSnapshot, arrow_schema, as_spark, open_in_worker
 from gnomon.jobs.load import (
     ERROR,
     FILE,

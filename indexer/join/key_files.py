@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from gnomon.btree.source_types import is_number_of_units, source_type
-from gnomon.indexer.spark import NoSparkType, as_spark, hands_errors_over, key_spark_type, spark_type
-from gnomon.indexer.tables import arrow_schema
-from gnomon.jobs.load import KeyFile, as_returned, key_names, sample_types, typed_keys
+from gnomon.indexer.spark import arrow_schema, as_spark, hands_errors_over, key_spark_type, spark_type
+from gnomon.jobs.load import KeyFile, NoType, as_returned, key_names, sample_types, typed_keys
 from gnomon.shadow import to_json
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.values import python_values
@@ -49,7 +48,7 @@ def _type(kind: pa.DataType) -> DataType:
     """The Spark type of a column; text for numbers of units that Spark lacks."""
     try:
         return StringType() if is_number_of_units(source_type(kind)) else spark_type(kind)
-    except NoSparkType:
+    except NoType:
         return StringType()
 
 

@@ -4,29 +4,44 @@ The sample goes to the index's buckets, and each task looks its keys up in its o
 to their source files, and each task reads its rows in file order (`fetch`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType, StructType
+from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType, StructField, StructType
 
 from gnomon.indexer.join.fetch import PointedFiles, fetched
 from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
-from gnomon.indexer.keys import column, with_keys
-from gnomon.indexer.spark import as_frame
-from gnomon.indexer.tables import source_types, spark_types
-from gnomon.jobs.load import KEY_PREFIX, LoadCounters, LoadRequest, check_given, check_unreadable, payload_columns
+from gnomon.indexer.keys import column, map_batches, with_keys
+from gnomon.indexer.spark import arrow_schema, as_frame, source_types, spark_types
+from gnomon.jobs.files import check_visible
+from gnomon.jobs.load import (
+    KEY_PREFIX,
+    LoadCounters,
+    LoadRequest,
+    check_given,
+    check_unreadable,
+    payload_columns,
+    write_parquet,
+)
 from gnomon.jobs.load import load as load_locally
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, named_file
-from gnomon.shadow.storage import Place, patiently
+from gnomon.shadow.storage import Place, patiently, storage_at
 from gnomon.sources import POINTER_COLUMNS, check_options, detect
 from gnomon.sources.pointers import FILENAME
 
+WRITTEN = StructType(
+    [StructField("name", StringType()), StructField("rows", LongType()), StructField("size", LongType())]
+)
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
 
@@ -76,7 +91,7 @@ def load_keyed(
     check_unreadable(request.unreadable, [*names, *payload])
     counters = counters or load_counters(spark)
     found = located(spark, opened, sample, JoinOptions(request.how, request.null_safe), counters)
-    types = source_types(spark, opened, payload)
+    types = source_types(opened, payload)
     files = PointedFiles.of_index(opened, found.columns)
     return fetched(files, found, names, types, request.unreadable == "report", counters)
 
@@ -109,7 +124,7 @@ def load_by_index(
     check_names("columns", columns)
     pointers = as_frame(spark, pointers, "pointers")
     _check_pointers(pointers)
-    source = _of_index(spark, index, pointers) if index is not None else _of_names(pointers, format, options or {})
+    source = _of_index(index, pointers) if index is not None else _of_names(pointers, format, options or {})
     kept = [name for name in pointers.columns if name not in POINTER_COLUMNS or name in (columns or ())]
     known = source.columns
     unknown = [name for name in columns or () if name not in known and name not in pointers.columns]
@@ -127,6 +142,37 @@ def load_by_index(
     return fetched(source.files, found, kept, source.types(payload), unreadable == "report", counters)
 
 
+def write_files(rows: DataFrame, folder: Path) -> int:
+    """Write rows as Parquet files of a new folder on a local disk, one for each task that has rows, at least one.
+    Returns the number of rows. StorageError where tasks wrote to disks of other machines; errors of
+    `gnomon.jobs.load.write_parquet`."""
+    target, place = arrow_schema(rows.schema), str(folder)
+
+    def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        there = (batch for batch in batches if batch.num_rows)
+        first = next(there, None)
+        if first is None:
+            return
+        given = (pa.RecordBatch.from_arrays(one.columns, names=names).cast(target) for one in chain([first], there))
+        file = Path(place, f"part-{_partition():05}-{secrets.token_hex(8)}.parquet")  # a task may run twice
+        count = write_parquet(pa.RecordBatchReader.from_batches(target, given), file)
+        yield pa.RecordBatch.from_pylist([{"name": file.name, "rows": count, "size": file.stat().st_size}])
+
+    names = target.names
+    found = map_batches(rows, written, WRITTEN).collect()
+    if not found:
+        return write_parquet(target.empty_table().to_reader(), folder / "part-00000.parquet")
+    check_visible(storage_at(place), {row.name: row.size for row in found})
+    for file in set(folder.iterdir()) - {folder / row.name for row in found}:
+        file.unlink()
+    return sum(row.rows for row in found)
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return int(context.partitionId()) if context is not None else 0
+
+
 class _Source(NamedTuple):
     """The files of a load, their columns, and the function that gives the columns' types in Spark. `keyed` are the
     pointers, with their keys in the types of the index."""
@@ -137,7 +183,7 @@ class _Source(NamedTuple):
     keyed: DataFrame
 
 
-def _of_index(spark: SparkSession, index: Place, pointers: DataFrame) -> _Source:
+def _of_index(index: Place, pointers: DataFrame) -> _Source:
     opened = open_index(index)
     alike = {key.name.lower(): key.name for key in opened.spec.keys if key.name not in pointers.columns}
     for name in pointers.columns:
@@ -145,7 +191,7 @@ def _of_index(spark: SparkSession, index: Place, pointers: DataFrame) -> _Source
             raise UsageError(f"pointers: rename column {name} to that of the key, {alike[name.lower()]}")
     keyed = with_keys(pointers, opened.spec, "pointers", all_of_it=False)
     files = PointedFiles.of_index(opened, keyed.columns)
-    return _Source(files, list(opened.view.columns), partial(source_types, spark, opened), keyed)
+    return _Source(files, list(opened.view.columns), partial(source_types, opened), keyed)
 
 
 def _of_names(pointers: DataFrame, format: str, options: Mapping[str, str]) -> _Source:
@@ -157,7 +203,11 @@ def _of_names(pointers: DataFrame, format: str, options: Mapping[str, str]) -> _
         format = detect(reader) if format == "auto" else format
     check_options(format, options)
     schema = NamedFiles(format, options).schema(first[0])
-    return _Source(PointedFiles.named(format, options), schema.names, partial(spark_types, schema), pointers)
+    return _Source(PointedFiles.named(format, options), schema.names, partial(_types, schema), pointers)
+
+
+def _types(schema: pa.Schema, names: Sequence[str]) -> StructType:
+    return spark_types(pa.schema([schema.field(name) for name in names]))
 
 
 def _check_pointers(pointers: DataFrame) -> None:

@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from gnomon.indexer.spark import NoSparkType, ReadColumn, arrow_of, hands_errors_over, key_spark_type, with_read_columns
-from gnomon.jobs.load import check_given, key_names, typed_key
+from gnomon.indexer.spark import ReadColumn, arrow_of, hands_errors_over, key_spark_type, with_read_columns
+from gnomon.jobs.load import NoType, check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
@@ -52,7 +52,7 @@ def _read_key(key: KeyColumn, name: str, kind: DataType, what: str, all_held: bo
     """A key column of a DataFrame, read in the type of the index. UsageError where its type cannot be compared."""
     try:
         none = pa.array([], arrow_of(kind))
-    except NoSparkType:
+    except NoType:
         none = pa.array([], pa.list_(pa.null()))  # a type that no key is compared with
     typed_key(none, key, what, shown=kind.simpleString())  # refuses a type before any row is read
     return ReadColumn(name, key_spark_type(key.type), key.name, lambda array: typed_key(array, key, what, all_held))

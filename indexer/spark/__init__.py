@@ -21,12 +21,20 @@ from gnomon.indexer.spark.task_errors import (
     hands_errors_over,
 )
 from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
-from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, holds, key_spark_type, spark_type
+from gnomon.indexer.spark.types import (
+    arrow_of,
+    arrow_schema,
+    as_frame,
+    as_spark,
+    key_spark_type,
+    source_types,
+    spark_type,
+    spark_types,
+)
 from gnomon.indexer.spark.versions import (
     AVRO,
     AVRO_PACKAGE,
     HAS_SOURCES,
-    IN_UTC,
     VARIANTS,
     ClassicDataFrame,
     DataSource,
@@ -45,7 +53,6 @@ __all__ = [
     "AVRO",
     "AVRO_PACKAGE",
     "HAS_SOURCES",
-    "IN_UTC",
     "SPARK_ERRORS",
     "VARIANTS",
     "WAIT_SECONDS",
@@ -55,9 +62,9 @@ __all__ = [
     "DataSourceReader",
     "DataSourceWriter",
     "InputPartition",
-    "NoSparkType",
     "ReadColumn",
     "arrow_of",
+    "arrow_schema",
     "as_frame",
     "as_raised",
     "as_spark",
@@ -66,7 +73,6 @@ __all__ = [
     "handing_over",
     "hands_errors_over",
     "has_avro",
-    "holds",
     "is_this_machine",
     "keep_scans_apart",
     "key_spark_type",
@@ -75,8 +81,10 @@ __all__ = [
     "open_in_worker",
     "rebalanced",
     "ship",
+    "source_types",
     "spark_stage",
     "spark_type",
+    "spark_types",
     "with_column_in_arrow",
     "with_read_columns",
 ]

@@ -1,61 +1,54 @@
 """Columns of source files in Spark's types: the Spark type of a column, and its exact values in that type.
 
-A type that Spark lacks is mapped to a type that holds all its values: unsigned integers by the next wider one (64 bits:
-`decimal(20,0)`), half floats by `float`, UUIDs by `binary`, decimals of more than 38 digits and JSON by `string`, a
-column of nulls by `string`, a duration by `interval day to second`. The same within lists, maps and structs. A value
-that the type cannot hold (digits below a microsecond, say) is an error."""
+A type that Spark lacks is mapped to one that holds all its values (`gnomon.jobs.load.common_type`). A value that the
+type cannot hold (digits below a microsecond, say) is an error."""
+
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from gnomon.base.errors import check_memory
-from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
-from gnomon.btree.source_types import MAPPED, is_number_of_units, source_type, value_type
+from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, frame_of, is_time, type_of
-from gnomon.jobs.load import check_given, first_refused, in_type, plain_values, reader_of
-from gnomon.shadow import UsageError
-from gnomon.sources.types import SAFE_CAST, can_hold, is_list
+from gnomon.jobs.load import (
+    NoType,
+    check_given,
+    common_type,
+    first_refused,
+    in_type,
+    plain_values,
+    reader_of,
+    source_columns,
+)
+from gnomon.shadow import Index, UsageError
 
 LIST_VIEW = "list_view<"  # pyarrow 26 casts a list view with a null at the end to an invalid list
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32()}
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
 
 
-class NoSparkType(Exception):
-    """No Spark type holds all values of a column."""
-
-
 def spark_type(arrow: pa.DataType) -> DataType:
-    """The Spark type of a column of a source file. NoSparkType where there is none."""
-    if is_list(arrow):
-        return ArrayType(spark_type(arrow.value_type))
-    if types.is_map(arrow):
-        return MapType(spark_type(arrow.key_type), spark_type(arrow.item_type))
-    if types.is_struct(arrow):
-        return StructType([StructField(field.name, spark_type(field.type)) for field in arrow])
-    name = source_type(arrow)
-    if name is not None and not is_number_of_units(name):
-        return type_of(MAPPED[name])
-    kind = value_type(arrow)
-    if types.is_time(kind):
-        if TIME_TYPE is None:
-            raise NoSparkType
+    """The Spark type of a column of a source file. NoType where there is none."""
+    return _spark(common_type(arrow))
+
+
+def _spark(kind: pa.DataType) -> DataType:
+    if types.is_list(kind):
+        return ArrayType(_spark(kind.value_type))
+    if types.is_map(kind):
+        return MapType(_spark(kind.key_type), _spark(kind.item_type))
+    if types.is_struct(kind):
+        return StructType([StructField(field.name, _spark(field.type)) for field in kind])
+    if types.is_time(kind) and TIME_TYPE is not None:
         return TIME_TYPE(NANOSECONDS if kind.unit == "ns" else MICROSECONDS)
-    if types.is_null(kind) or (types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= LONGEST_DECIMAL):
-        return StringType()
-    kind = _PLAIN.get(kind, kind)
-    if types.is_decimal(kind):
-        kind = pa.decimal128(kind.precision, kind.scale)
-    if types.is_union(kind) or types.is_interval(kind):
-        raise NoSparkType
     try:
         return type_of(kind)
     except PySparkException:
-        raise NoSparkType from None
+        raise NoType from None
 
 
 def key_spark_type(name: str) -> DataType:
@@ -65,7 +58,7 @@ def key_spark_type(name: str) -> DataType:
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
-    """The Arrow type with exactly the values of a Spark type. NoSparkType where Python cannot get the type."""
+    """The Arrow type with exactly the values of a Spark type. NoType where Python cannot get the type."""
     if isinstance(kind, ArrayType):
         return pa.list_(arrow_of(kind.elementType))
     if isinstance(kind, MapType):
@@ -77,16 +70,30 @@ def arrow_of(kind: DataType) -> pa.DataType:
     try:
         return to_arrow_type(kind, **IN_UTC)
     except PySparkException:
-        raise NoSparkType from None
+        raise NoType from None
 
 
-def holds(kind: DataType, arrow: pa.DataType) -> bool:
-    """Whether a Spark type may hold the values of a column of a source file; `as_spark` then finds values that it does
-    not hold."""
-    try:
-        return can_hold(arrow, arrow_of(kind), SAFE_CAST)
-    except NoSparkType:
-        return False
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types in which Spark takes these columns, with timestamps in UTC."""
+    return to_arrow_schema(schema, **IN_UTC)
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    """Columns of files in Spark's types for them. UsageError for a column that no Spark type holds."""
+    fields = []
+    for field in schema:
+        try:
+            fields.append(StructField(field.name, spark_type(field.type)))
+        except NoType:
+            raise UsageError(
+                f"column {field.name} of type {field.type} has no Spark type; name other columns"
+            ) from None
+    return StructType(fields)
+
+
+def source_types(index: Index, names: Sequence[str]) -> StructType:
+    """Columns of the source of an index in Spark's types for them. Errors as in `spark_types` and `Index.schemas`."""
+    return spark_types(source_columns(index, names))
 
 
 def as_spark(array: pa.Array, kind: DataType, target: pa.DataType, name: str, rows: pa.Array, path: str) -> pa.Array:
@@ -106,10 +113,10 @@ def as_frame(spark: SparkSession, given: object, what: str) -> DataFrame:
     for field in reader.schema:
         try:
             if LIST_VIEW in str(field.type):
-                raise NoSparkType
+                raise NoType
             fields.append(StructField(field.name, spark_type(field.type)))
             arrow_of(fields[-1].dataType)
-        except NoSparkType:
+        except NoType:
             raise UsageError(f"{what}: column {field.name} of type {field.type} has no Spark type; cast it") from None
     target = pa.schema([(field.name, arrow_of(field.dataType)) for field in fields])
     batches, begin = [], 0

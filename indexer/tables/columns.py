@@ -14,7 +14,8 @@ from pyspark.sql.types import (
 )
 
 from gnomon.btree.key_types import is_key_type
-from gnomon.indexer.spark import VARIANTS, NoSparkType, arrow_of
+from gnomon.indexer.spark import VARIANTS, arrow_of
+from gnomon.jobs.load import NoType
 from gnomon.shadow.errors import UsageError
 from gnomon.sources import OptionError
 from gnomon.sources.types import to_ddl
@@ -31,7 +32,7 @@ def columns_of_table(source: str, schema: StructType, partitions: Sequence[str],
             continue
         try:
             fields.append(pa.field(field.name, _arrow(field.dataType)))
-        except NoSparkType:
+        except NoType:
             raise _unread(source, field) from None
     if format_name == "orc":
         fields = [field.with_type(_without_zone(field.type)) for field in fields]
@@ -60,7 +61,7 @@ def _unread(source: str, field: StructField) -> UsageError:
 
 def _arrow(kind: DataType) -> pa.DataType:
     if isinstance(kind, UNREAD):
-        raise NoSparkType
+        raise NoType
     if isinstance(kind, ArrayType):
         return pa.list_(_arrow(kind.elementType))
     if isinstance(kind, MapType):

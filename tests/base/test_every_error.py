@@ -35,7 +35,6 @@ PRIVATE = {
     "NeedsMemory",
     "NeedsPyarrow",
     "NeedsRecoding",
-    "NoSparkType",
     "NoType",
     "OrcError",
     "OverlongVarint",

@@ -18,7 +18,6 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from gnomon.commands.failures import one_line
 from gnomon.jobs.build import build as build_locally
 from gnomon.shadow import open_index, to_json
 from gnomon.shadow.metadata import json_files
@@ -359,17 +358,6 @@ def test_a_dry_run_of_a_first_build_of_text_says_what_the_build_would_say_of_its
     (tmp_path / f"source/b.{name}").write_bytes(b"\xff\n")
     assert run(capsys, *dry, "nope")[0] == 3
     assert not (tmp_path / "index").exists()
-
-
-@pytest.mark.spark
-def test_what_spark_fails_on_is_one_line_with_its_cause(spark: SparkSession, tmp_path: Path) -> None:
-    """Hadoop writes a checksum next to each local file, and refuses a file that another program rewrote."""
-    spark.range(1000).coalesce(1).write.parquet(str(tmp_path / "rows"))
-    (path,) = (tmp_path / "rows").glob("*.parquet")
-    pq.write_table(pa.table({"id": pa.array(range(500), pa.int64())}), path)
-    with pytest.raises(Exception, match=r"FAILED_READ_FILE|Encountered error while reading") as caught:
-        spark.read.parquet(str(tmp_path / "rows")).collect()
-    assert one_line(caught.value).startswith(f"{path}: Spark cannot read the file (ChecksumException: ")
 
 
 @pytest.mark.spark

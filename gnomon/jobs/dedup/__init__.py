@@ -20,7 +20,6 @@
 
 from gnomon.jobs.dedup.append import DedupResult, append_rows
 from gnomon.jobs.dedup.append_locally import append_new, read_batch
-from gnomon.jobs.dedup.batch_columns import BatchColumn, EngineTypes, NoType
 from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
 from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
@@ -43,7 +42,8 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
 from gnomon.jobs.dedup.partition_text import PartitionText, partition_texts, text_of
 from gnomon.jobs.dedup.rejected import RejectedAt
-from gnomon.jobs.dedup.row_digest import digest_of
+from gnomon.jobs.dedup.row_digest import digest_of, hashed_text, hashed_type
+from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staged_files import (
     DIGEST,
     NULLS,
@@ -66,21 +66,19 @@ __all__ = [
     "PART_PREFIX",
     "STATUS",
     "TASK_BITS",
-    "BatchColumn",
     "BatchFile",
     "BatchPlan",
     "BatchRows",
     "CheckOptions",
     "DedupResult",
-    "EngineTypes",
     "KeyCheck",
     "Layout",
     "LocalRows",
-    "NoType",
     "Origin",
     "PartitionText",
     "Piece",
     "RejectedAt",
+    "SourceCast",
     "Staged",
     "Staging",
     "StagingWriter",
@@ -88,11 +86,15 @@ __all__ = [
     "append_rows",
     "as_rows",
     "batch_digest",
+    "cast_to",
     "check_arguments",
     "check_within",
     "columns_within",
     "digest_of",
     "existing",
+    "first_cast",
+    "hashed_text",
+    "hashed_type",
     "members_of",
     "order_of",
     "part_columns",

@@ -24,7 +24,7 @@ from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, 
 from gnomon.jobs.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
 from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
 from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
-from gnomon.jobs.dedup.row_digest import are_of_one_kind, rows_of
+from gnomon.jobs.dedup.row_digest import rows_of
 from gnomon.jobs.dedup.staged_files import COUNTS, FILES, Staged, StageRunAgain
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError, open_index
@@ -200,13 +200,6 @@ class _Run:
         opened = existing(self.index, self.origin)
         found = self.asked.rows.digest(opened.spec.partitions if opened is not None else (), self.stages)
         content = known.append.content
-        if not are_of_one_kind(found, content):
-            raise UsageError(
-                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with another engine, "
-                "whose digest of such columns differs; run it with that engine (--engine) to see whether it has the "
-                "same rows; nothing of it was appended",
-                self.index,
-            )
         if found != content:
             raise UsageError(
                 f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from gnomon.jobs.build import Engine, check_ragged, infer_schema
-from gnomon.jobs.dedup.batch_columns import BatchColumn, EngineTypes, column_kinds, csv_columns, in_kind, json_columns
+from gnomon.jobs.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
 from gnomon.jobs.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file
-from gnomon.shadow import Index, open_index
+from gnomon.jobs.load import NoType, source_columns
+from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.metadata import SourceRoot
 from gnomon.shadow.storage import FileInfo, Place, Readable, as_location
 from gnomon.sources import FORMATS, Options, Split, check_options, open_source
@@ -23,9 +24,9 @@ OUT_BYTES = 16 << 20  # of rows that are yielded at a time
 
 
 class BatchEngine(Protocol):
-    """The engine that reads a batch. `tasks` is the number of pieces to divide it into."""
+    """The engine that reads a batch. `tasks` is the number of pieces to divide it into, `name` is for errors."""
 
-    types: EngineTypes
+    name: str
     tasks: int
 
     @property
@@ -33,12 +34,8 @@ class BatchEngine(Protocol):
         """The engine of builds."""
         ...
 
-    def wanted(self, index: Index, names: Sequence[str]) -> Mapping[str, Any]:
-        """The types of columns of the source."""
-        ...
-
-    def exact(self, wanted: Mapping[str, Any]) -> dict[str, pa.DataType | None]:
-        """The Arrow types with exactly the values of types; None where Python cannot get the type."""
+    def held(self, kind: pa.DataType) -> pa.DataType:
+        """The type in which the engine holds a column of a file. NoType where there is none."""
         ...
 
     def names_in(self, root: SourceRoot, files: Sequence[BatchFile]) -> set[str | None]:
@@ -58,8 +55,13 @@ class BatchPlan:
     root: SourceRoot
     format: str
     files: Sequence[BatchFile]
-    kinds: Mapping[str, Any]
+    kinds: Mapping[str, pa.DataType]
     folders: Sequence[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*self.kinds.items(), *((name, pa.string()) for name in self.folders)])
 
     def opened(self) -> list[Opened]:
         """The files, for tasks."""
@@ -83,7 +85,7 @@ def plan_batch(
     names = {field.name for file in files for field in file.schema}
     # Files with the format of the source's table are read like the table's own files.
     in_utc = index is not None and bool(index.spec.table) and index.spec.format == format_name
-    kinds = column_kinds(files, _wanted(reading, index, names), in_utc, reading.types)
+    kinds = column_kinds(files, _wanted(reading, index, names), in_utc, reading.name, reading.held)
     return BatchPlan(root, format_name, files, kinds, root.partitions(infos))
 
 
@@ -96,12 +98,21 @@ def _options(index: Index | None, format_name: str, options: Options | None) -> 
     return {**(TEXT if FORMATS[format_name].endings else {}), **own, **(options or {})}
 
 
-def _wanted(reading: BatchEngine, index: Index | None, names: set[str]) -> Mapping[str, Any]:
-    """The source's types of these columns, without its partition columns."""
+def _wanted(reading: BatchEngine, index: Index | None, names: set[str]) -> dict[str, pa.DataType]:
+    """The source's types of these columns, as the engine holds them, without its partition columns and columns without
+    any value. UsageError for a column that the engine cannot hold."""
     if index is None:
         return {}
     known = [name for name in index.view.columns if name in names and name not in index.spec.partitions]
-    return reading.wanted(index, known) if known else {}
+    found: dict[str, pa.DataType] = {}
+    for one in source_columns(index, known) if known else ():
+        if not pa.types.is_null(one.type):
+            try:
+                found[one.name] = reading.held(one.type)
+            except NoType:
+                text = f"column {one.name} of type {one.type} has no {reading.name} type; name other columns"
+                raise UsageError(text) from None
+    return found
 
 
 def _text_files(
@@ -119,9 +130,9 @@ def _text_files(
     if format_name == "csv" and flag(options, "header", True) and any(info.size for info in infos):
         files = describe_batch(root, format_name, infos, {**options, "schema": ""}, tasks)
         named = {name for file in files for name in file.schema.names}
-        wanted = reading.exact(_wanted(reading, index, named))
+        wanted = _wanted(reading, index, named)
         return [_declared(file, csv_columns(file.schema.names, wanted, known)) for file in files]
-    wanted = reading.exact(_wanted(reading, index, set(of_source)))
+    wanted = _wanted(reading, index, set(of_source))
     if format_name == "csv":
         given = {"schema": to_ddl(csv_columns(of_source, wanted, known))} if of_source else {}
         return describe_batch(root, format_name, infos, {**options, **given}, tasks)
@@ -130,10 +141,12 @@ def _text_files(
         of_rows = _columns_in_rows(reading, root, files, options, {name: wanted.get(name) for name in of_source})
         found = [one.with_type(pa.string()) if one.name in index.spec.partitions else one for one in of_rows]
         keys = {key.name for key in index.spec.keys}
-        wanted = {name: kind for name, kind in wanted.items() if name in of_rows.names or name not in keys}
     else:
+        keys = set()
         found = [pa.field(name, pa.string()) for name in of_source if name in index.spec.partitions]
-    return [_declared(file, json_columns(pa.schema(found), wanted, known)) for file in files]
+    there = {one.name for one in found}
+    absent = [name for name in of_source if name not in there | keys and name not in index.spec.partitions]
+    return [_declared(file, json_columns(pa.schema(found), wanted, known, absent)) for file in files]
 
 
 def _declared(file: BatchFile, columns: pa.Schema) -> BatchFile:
@@ -191,17 +204,16 @@ def _members(text: bytes) -> Mapping[str, object]:
 
 
 def rows_of(
-    storage: Readable, format_name: str, file: Opened, split: Split, columns: Sequence[BatchColumn]
+    storage: Readable, format_name: str, file: Opened, split: Split, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range of a file, in file order, in the types of the batch. UsageError at the end of a range of
     CSV in which too many records have fewer or more fields than the header."""
     info, values, options = file
     by_ordinal = FORMATS[format_name].by_ordinal
-    schema = pa.schema([(column.name, column.target) for column in columns])
     with open_file(storage, info) as reader:
         source = open_source(reader, format_name, options)
         own = set(source.schema.names).difference(values)
-        names = [column.name for column in columns if column.name in own]
+        names = [name for name in schema.names if name in own]
         rows = 0
         for batch in source.scan(reader, names, split):
             rows += batch.num_rows
@@ -211,7 +223,7 @@ def rows_of(
                 in_kind(found[column.name], column, offsets, by_ordinal, reader.name)
                 if column.name in found
                 else _constant(values, column, batch.num_rows)
-                for column in columns
+                for column in schema
             ]
             yield from _handed_on(pa.RecordBatch.from_arrays(arrays, schema=schema))
         check_ragged(source.ragged, rows, options, reader.name)
@@ -224,7 +236,7 @@ def _handed_on(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(begin, rows)
 
 
-def _constant(values: Mapping[str, str | None], column: BatchColumn, rows: int) -> pa.Array:
+def _constant(values: Mapping[str, str | None], column: pa.Field, rows: int) -> pa.Array:
     """A column that a file does not have: the text of its folder, or nulls."""
     value = values.get(column.name)
-    return pa.nulls(rows, column.target) if value is None else pa.repeat(pa.scalar(value, column.target), rows)
+    return pa.nulls(rows, column.type) if value is None else pa.repeat(pa.scalar(value, column.type), rows)

@@ -19,16 +19,15 @@ from gnomon.btree.key_batch import comparable
 from gnomon.btree.keys import adjacent
 from gnomon.btree.source_types import value_type
 from gnomon.jobs.build import Engine
-from gnomon.jobs.dedup.batch_columns import ARROW, BatchColumn, EngineTypes
 from gnomon.jobs.dedup.batch_files import BatchFile
 from gnomon.jobs.dedup.batch_plan import members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.batch_rows import Staging
 from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names
 from gnomon.jobs.dedup.layout import Layout
-from gnomon.jobs.dedup.row_digest import digest_of, mark_of, row_hashes, total_of
+from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staged_files import DIGEST, NULLS, Staged, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import Count, LookupCounters, key_names, source_columns, typed_keys
+from gnomon.jobs.load import Count, LookupCounters, NoType, key_names, typed_keys
 from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index, UsageError
@@ -85,7 +84,7 @@ class LocalRows:
         with stages.stage("compare with the known batch"):
             for batch in self.batches(self.schema.names):
                 rows, total = rows + batch.num_rows, total + total_of(row_hashes(batch, partitions))
-        return digest_of(rows, total, mark_of(self.schema, partitions))
+        return digest_of(rows, total)
 
     def stage(self, staging: Staging, stages: Stages) -> Staged:
         work = _Work(self, staging, self._cast(staging.index, staging.spec), self._counters, self._memory)
@@ -128,32 +127,29 @@ def read_batch_locally(
 ) -> LocalRows:
     """The rows of a file, or of the files of a folder, on any store, as `gnomon.read_batch` without Spark."""
     plan = plan_batch(path, index, format, options, _Reading())
-    kinds = {**plan.kinds, **dict.fromkeys(plan.folders, pa.string())}
-    opened = plan.opened()
+    opened, schema = plan.opened(), plan.schema
 
     def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        columns = [BatchColumn(name, kinds[name], str(kinds[name]), kinds[name]) for name in names]
+        columns = pa.schema([schema.field(name) for name in names])
         for file, one in zip(plan.files, opened, strict=True):
             for split in file.splits:
                 yield from rows_of(plan.root.storage, plan.format, one, split, columns)
 
-    return LocalRows(pa.schema(list(kinds.items())), read, memory)
+    return LocalRows(schema, read, memory)
 
 
 class _Reading:
     """This process as the engine that reads a batch."""
 
-    types: EngineTypes = ARROW
-    tasks: int = TASKS
+    name, tasks = "Arrow", TASKS
 
     def __init__(self) -> None:
         self.engine: Engine = LocalEngine()
 
-    def wanted(self, index: Index, names: Sequence[str]) -> Mapping[str, pa.DataType]:
-        return {one.name: one.type for one in source_columns(index, names) if not pa.types.is_null(one.type)}
-
-    def exact(self, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.DataType | None]:
-        return dict(wanted)
+    def held(self, kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_union(kind):
+            raise NoType
+        return kind
 
     def names_in(self, root: SourceRoot, files: Sequence[BatchFile]) -> set[str | None]:
         names = set[str | None]()
@@ -271,9 +267,8 @@ class _Work:
                 for _, tables in sorter.streams():
                     for batch in (batch for table in tables for batch in table.to_batches()):
                         writer.add(batch)
-        mark = mark_of(self.rows.schema, staging.spec.partitions)
         name = staging.name + layout.style.ending
-        return staged_of(storage_at(layout.root), staging.folder, name, writer.end(), mark)
+        return staged_of(storage_at(layout.root), staging.folder, name, writer.end())
 
     def _checked(self, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
         """The rows in the source's columns, with STATUS, DIGEST, NULLS and their partitions; for a report also with the

@@ -73,20 +73,20 @@ class PartitionText:
         stored = [as_partition_value(text, self.kind, self.name) for text in distinct.dictionary.to_pylist()]
         return stored_array(stored, self.kind).take(distinct.indices)
 
-    def check(self, kind: pa.DataType, shown: object, there: Iterable[str]) -> None:
+    def check(self, kind: pa.DataType, there: Iterable[str]) -> None:
         """Raise UsageError for a batch's column of a type that has no text, or whose values cannot be compared with the
         column's; and where folders that are `there` write its values in another form (01, 20260101, True), so that a
         value may match several folders."""
         if self.kind != TEXT:
             if not types.is_string(kind):
-                typed_key(pa.array([], kind), self._column, "batch", shown=shown)
+                typed_key(pa.array([], kind), self._column, "batch")
             return
         form = form_of(kind)
         if form is None:
-            raise UsageError(f"batch: the partition column {self.name} is {shown}; expected text")
+            raise UsageError(f"batch: the partition column {self.name} is {kind}; expected text")
         odd = [text for text in there if not form.fullmatch(text)]
         if odd:
-            raise UsageError(f"batch: {self.name} is {shown}, the source has folders like {self.name}={odd[0]}")
+            raise UsageError(f"batch: {self.name} is {kind}, the source has folders like {self.name}={odd[0]}")
 
 
 def text_of(spec: IndexSpec, name: str) -> PartitionText:
@@ -95,13 +95,13 @@ def text_of(spec: IndexSpec, name: str) -> PartitionText:
 
 
 def partition_texts(
-    batch: pa.Schema, spec: IndexSpec, values: Iterable[Mapping[str, Stored]], shown: Mapping[str, object] | None = None
+    batch: pa.Schema, spec: IndexSpec, values: Iterable[Mapping[str, Stored]] = ()
 ) -> dict[str, PartitionText]:
     """The text of each partition column of an index that a batch has. `values` are those of the partitions that are
-    there; `shown` has the types for errors. UsageError as in `PartitionText.check`."""
+    there. UsageError as in `PartitionText.check`."""
     made = {name: text_of(spec, name) for name in spec.partitions if name in batch.names}
     for name, text in made.items():
         kind = batch.field(name).type
         known = [] if text.in_lake else {str(one[name]) for one in values if one.get(name) is not None}
-        text.check(kind, (shown or {}).get(name, kind), known)
+        text.check(kind, known)
     return made

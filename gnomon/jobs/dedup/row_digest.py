@@ -2,10 +2,9 @@
 shows whether a batch with a known name has the same rows again.
 
 The hash of a row is Spark's xxhash64 over its columns in the order of their names, with the places of nulls, which that
-hash ignores. Partition columns are hashed as the text of their folders, if all engines write their values alike.
-Numbers are hashed in the widest type of their kind, since the source's column may be widened between two runs. If a
-batch has nested columns, or columns of types that Spark lacks, its digest in this process differs from Spark's, and
-ends with `MARK`."""
+hash ignores. Each column is hashed in its `hashed_type`, so that a batch has one digest whichever engine reads it, and
+also if the source's column was widened between two runs: numbers in the widest type of their kind; decimals, times and
+nested values as text; partition columns as the text of their folders, if that text is the same for each type."""
 
 from collections.abc import Collection
 
@@ -17,17 +16,19 @@ from pyarrow import types
 
 from gnomon.btree.hash_columns import xxhash64_columns
 from gnomon.jobs.dedup.partition_text import form_of
+from gnomon.jobs.load import NoType, common_type, plain_values
 from gnomon.shadow import to_json
 from gnomon.shadow.values import python_values
+from gnomon.sources.types import conform
 
 WORD = 1 << 64
-MARK = ".arrow"
 TRAILING_ZEROS = r"\.?0+$"
+MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 
-def digest_of(rows: int, total: int, mark: str = "") -> str:
+def digest_of(rows: int, total: int) -> str:
     """The digest from the number of rows and the sum of their hashes."""
-    return f"{rows:x}-{total % WORD:016x}{mark}"
+    return f"{rows:x}-{total % WORD:016x}"
 
 
 def rows_of(digest: str) -> int:
@@ -35,15 +36,30 @@ def rows_of(digest: str) -> int:
     return int(digest.partition("-")[0], 16)
 
 
-def are_of_one_kind(one: str, other: str) -> bool:
-    """Whether two digests can be compared."""
-    return one.endswith(MARK) == other.endswith(MARK)
+def hashed_type(field: pa.Field, partitions: Collection[str]) -> pa.DataType:
+    """The type in which a column is hashed. Where it is text, `hashed_text` makes it from values that are no text."""
+    kind = _common(field.type)
+    if field.name in partitions and form_of(kind) is not None:
+        return pa.string()
+    if types.is_integer(kind):
+        return pa.int64()
+    if types.is_floating(kind):
+        return pa.float64()
+    alike = types.is_boolean(kind) or types.is_date32(kind) or types.is_timestamp(kind) or types.is_binary(kind)
+    return kind if alike else pa.string()
 
 
-def mark_of(schema: pa.Schema, partitions: Collection[str]) -> str:
-    """MARK for a batch to which this process and Spark give different digests; else empty."""
-    is_alike = all(_is_text(field, partitions) or _is_of_spark(field.type) for field in schema)
-    return "" if is_alike else MARK
+def hashed_text(array: pa.Array) -> pa.Array:
+    """The texts of a column that is hashed as text."""
+    values = conform(plain_values(array), _common(array.type))
+    kind = values.type
+    if types.is_decimal(kind):
+        return _plain_decimals(values)
+    if types.is_time(kind):
+        return values.cast(pa.time64("ns")).cast(pa.string())
+    if form_of(kind) is not None:
+        return values.cast(pa.string())
+    return pa.array([None if one is None else to_json(one) for one in python_values(values)], pa.string())
 
 
 def row_hashes(batch: pa.RecordBatch, partitions: Collection[str]) -> npt.NDArray[np.int64]:
@@ -53,10 +69,7 @@ def row_hashes(batch: pa.RecordBatch, partitions: Collection[str]) -> npt.NDArra
     columns = [pa.repeat(pa.scalar(names, pa.large_binary()), batch.num_rows)]
     for field in fields:
         value = batch.column(field.name)
-        columns += [
-            value.is_null().cast(pa.int32()),
-            _text(value) if _is_text(field, partitions) else _hashable(value),
-        ]
+        columns += [value.is_null().cast(pa.int32()), *_hashed(value, hashed_type(field, partitions))]
     return xxhash64_columns(columns)
 
 
@@ -65,49 +78,31 @@ def total_of(hashes: npt.NDArray[np.int64]) -> int:
     return int(np.add.reduce(hashes))
 
 
-def _is_text(field: pa.Field, partitions: Collection[str]) -> bool:
-    """Whether a column is hashed as the text of folders."""
-    return field.name in partitions and form_of(field.type) is not None
+def _common(kind: pa.DataType) -> pa.DataType:
+    try:
+        return common_type(kind)
+    except NoType:  # this process alone reads such a column
+        return kind
 
 
-def _is_of_spark(kind: pa.DataType) -> bool:
-    """Whether Spark has the same type, so that both engines hash its values alike."""
+def _hashed(value: pa.Array, kind: pa.DataType) -> list[pa.Array]:
+    """A column in the type in which it is hashed, in the form of a plain column of `btree.hash_columns`. Nanoseconds
+    below a microsecond follow in a column of their own: the hash ignores its nulls."""
+    if types.is_string(kind):
+        return [hashed_text(value).cast(pa.large_binary())]
+    value = plain_values(value)
     if types.is_timestamp(kind):
-        return bool(kind.unit == "us")
-    tests = (
-        types.is_signed_integer,
-        types.is_float32,
-        types.is_float64,
-        types.is_boolean,
-        types.is_date32,
-        types.is_string,
-        types.is_binary,
-        types.is_decimal128,
-        types.is_null,
-    )
-    return any(is_kind(kind) for is_kind in tests)
-
-
-def _hashable(value: pa.Array) -> pa.Array:
-    """A column in the form of a plain column of `btree.hash_columns`."""
-    kind = value.type
+        ticks = value.cast(pa.timestamp(value.type.unit)).view(pa.int64())
+        if value.type.unit != "ns":
+            return [pc.multiply(ticks, MICROSECONDS[value.type.unit])]
+        whole = pc.divide(ticks, 1000)
+        rest = pc.subtract(ticks, pc.multiply(whole, 1000))
+        return [whole, pc.if_else(pc.equal(rest, 0), None, rest)]
     if types.is_boolean(kind):
-        return value.cast(pa.int32())
+        return [value.cast(pa.bool_()).cast(pa.int32())]
     if types.is_date32(kind):
-        return value.view(pa.int32())
-    if types.is_timestamp(kind) and kind.unit == "us":
-        return value.view(pa.int64())
-    if types.is_signed_integer(kind):
-        return value.cast(pa.int64())
-    if types.is_float32(kind) or types.is_float64(kind):
-        return value.cast(pa.float64())
-    if types.is_decimal128(kind):
-        return _text(_plain_decimals(value))
-    if types.is_binary(kind):
-        return value.cast(pa.large_binary())
-    if types.is_string(kind) or types.is_null(kind):
-        return _text(value)
-    return _text(pa.array([None if one is None else to_json(one) for one in python_values(value)], pa.string()))
+        return [value.cast(kind).view(pa.int32())]
+    return [value.cast(pa.large_binary() if types.is_binary(kind) else kind)]
 
 
 def _plain_decimals(value: pa.Array) -> pa.Array:
@@ -115,7 +110,3 @@ def _plain_decimals(value: pa.Array) -> pa.Array:
     texts = pa.array([None if one is None else format(one, "f") for one in value.to_pylist()], pa.string())
     is_fraction = pc.match_substring(texts, ".")
     return pc.if_else(is_fraction, pc.replace_substring_regex(texts, TRAILING_ZEROS, ""), texts)
-
-
-def _text(value: pa.Array) -> pa.Array:
-    return value.cast(pa.string()).cast(pa.large_binary())

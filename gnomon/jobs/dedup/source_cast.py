@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.errors import check_memory
+from gnomon.jobs.dedup.batch_columns import Held
 from gnomon.jobs.dedup.partition_text import PartitionText, partition_texts
 from gnomon.jobs.load import KEY_PREFIX, source_columns
 from gnomon.shadow import Index, UsageError
@@ -49,11 +50,11 @@ class SourceCast:
             raise UsageError(f"batch: column {name}: {error}; nothing was appended", expected=str(kind)) from None
 
 
-def cast_to(index: Index, batch: pa.Schema) -> SourceCast:
-    """The cast of a batch's columns to the source of an index. UsageError, with the differences, where they do not fit:
-    a column may only differ as a narrower number."""
+def cast_to(index: Index, batch: pa.Schema, held: Held = lambda kind: kind) -> SourceCast:
+    """The cast of a batch's columns to the source of an index, whose columns the engine of the batch has `held`.
+    UsageError, with the differences, where they do not fit: a column may only differ as a narrower number."""
     spec, view = index.spec, index.view
-    wanted = source_columns(index, view.columns)
+    wanted = pa.schema([one.with_type(held(one.type)) for one in source_columns(index, view.columns)])
     problems = [f"{name} is not a column of the source" for name in batch.names if name not in wanted.names]
     for field in wanted:
         if field.name not in batch.names:

@@ -18,6 +18,7 @@ from gnomon.jobs.dedup.check import DUPLICATE, NEW, OF_ROW, PRESENT, REJECTED, S
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.rejected import RejectedAt
 from gnomon.jobs.dedup.row_digest import digest_of
+from gnomon.jobs.files import check_visible
 from gnomon.jobs.load import KEY_PREFIX
 from gnomon.shadow.commit import AppendedFile
 from gnomon.shadow.errors import StorageError
@@ -168,9 +169,8 @@ class StagingWriter:
         return self._pieces
 
 
-def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece], mark: str = "") -> Staged:
-    """The result of all writers. StorageError where this machine does not find a file that a task wrote.
-    `mark` ends the digest (`row_digest.mark_of`)."""
+def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece]) -> Staged:
+    """The result of all writers. StorageError where this machine does not find a file that a task wrote."""
     if not are_of_one_attempt(
         {piece.task for piece in pieces if piece.partition == NO_PARTITION and piece.path is None}
     ):
@@ -178,9 +178,9 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece],
     rejected = [piece.path for piece in pieces if piece.is_rejected_file and piece.path is not None]
     pieces = [piece for piece in pieces if piece.partition != NO_PARTITION]
     written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
+    check_visible(storage, {path: piece.size for _, path, piece in written})
     files = []
     for i, (where, path, piece) in enumerate(written):
-        check_visible(storage, path, piece.size)
         target = "/".join(filter(None, [where, f"part-{i:05d}-of-{len(written):05d}-{name}"]))
         files.append(AppendedFile(path, target, piece.size, piece.appended))
     partitions: dict[str, dict[str, int]] = {}
@@ -197,23 +197,8 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece],
     rows = sum(file.rows for file in files)
     if rows != counts["appended"]:
         raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
-    content = digest_of(counts["rows_read"], total, mark)
+    content = digest_of(counts["rows_read"], total)
     parts = tuple(piece.partition for _, _, piece in written)
     return Staged(
         folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(rejected))
     )
-
-
-def check_visible(storage: Storage, path: str, size: int) -> None:
-    """Raise StorageError where a task wrote to a disk of another machine."""
-    try:
-        with storage.open(path) as file:
-            found = file.size
-    except FileNotFoundError:
-        found = -1
-    if found != size:
-        raise StorageError(
-            f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; "
-            "expected a disk that executors and this machine share: docs/operations/cluster.md",
-            f"{storage.root}/{path}",
-        )

@@ -1,13 +1,14 @@
-"""The scan of the indexed columns of a source file."""
+"""What tasks read and write: the indexed columns of a source file, and files that the program must see."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
 from gnomon.jobs.files.source_files import listed
+from gnomon.shadow.errors import StorageError
 from gnomon.shadow.maintenance import stored_columns
 from gnomon.shadow.metadata import IndexSpec
-from gnomon.shadow.storage import FileInfo, Readable
+from gnomon.shadow.storage import FileInfo, Readable, Storage
 from gnomon.sources import Split, open_source
 
 
@@ -22,3 +23,19 @@ def scan_file(
         there = [name for name in names if name in source.schema.names]
         yield from stored_columns(spec, source.scan(reader, there, split), reader.name)
         on_ragged(source.ragged)
+
+
+def check_visible(storage: Storage, sizes: Mapping[str, int]) -> None:
+    """Raise StorageError where tasks wrote files of these sizes to disks of other machines."""
+    for path, size in sizes.items():
+        try:
+            with storage.open(path) as file:
+                found = file.size
+        except FileNotFoundError:
+            found = -1
+        if found != size:
+            raise StorageError(
+                f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; expected a disk that "
+                "executors and this machine share: docs/operations/cluster.md; nothing was committed",
+                f"{storage.root}/{path}",
+            )

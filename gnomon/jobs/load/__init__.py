@@ -12,7 +12,7 @@
 """
 
 from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns, reader_of
-from gnomon.jobs.load.column_types import first_refused, in_type, source_columns, widest_type
+from gnomon.jobs.load.column_types import NoType, common_type, first_refused, in_type, source_columns
 from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
 from gnomon.jobs.load.key_columns import (
     KEY_PREFIX,
@@ -44,12 +44,14 @@ __all__ = [
     "LoadCounters",
     "LoadRequest",
     "LookupCounters",
+    "NoType",
     "OutputColumns",
     "RowReader",
     "as_returned",
     "check_given",
     "check_sample",
     "check_unreadable",
+    "common_type",
     "first_refused",
     "in_type",
     "key_file",
@@ -67,6 +69,5 @@ __all__ = [
     "stored_keys",
     "typed_key",
     "typed_keys",
-    "widest_type",
     "write_parquet",
 ]

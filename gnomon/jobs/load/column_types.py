@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyarrow import types
 
 from gnomon.base.errors import check_memory
-from gnomon.btree.key_types import key_type
+from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
+from gnomon.btree.source_types import MAPPED, is_number_of_units, source_type, value_type
 from gnomon.shadow import Index, to_json
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import UnsupportedFormat
@@ -15,9 +17,49 @@ from gnomon.sources.types import (
     can_hold,
     common_moments,
     common_moments_named,
+    is_list,
     parse_ddl,
     with_moments_named,
 )
+
+PLAIN = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+
+
+class NoType(Exception):
+    """No type of an engine holds all values of a column."""
+
+
+def common_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which both engines can hold a column of a source file: unsigned integers in the next wider type (64
+    bits: `decimal(20,0)`), half floats in `float`, UUIDs in `binary`, moments and durations in microseconds, decimals
+    of more than 38 digits, JSON and nulls in `string`; the same within lists, maps and structs. NoType where there is
+    none."""
+    if is_list(kind):
+        return pa.list_(common_type(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(common_type(kind.key_type), common_type(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, common_type(field.type)) for field in kind])
+    name, kind = source_type(kind), value_type(kind)
+    if name is not None and not is_number_of_units(name):
+        return MAPPED[name]
+    if types.is_time(kind):
+        return pa.time64("ns" if kind.unit == "ns" else "us")
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_duration(kind):
+        return pa.duration("us")
+    if types.is_null(kind) or (types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision <= LONGEST_DECIMAL):
+        return pa.string()
+    if types.is_union(kind) or types.is_interval(kind):
+        raise NoType
+    return pa.decimal128(kind.precision, kind.scale) if types.is_decimal(kind) else PLAIN.get(kind, kind)
 
 
 def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
@@ -26,7 +68,7 @@ def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
     types; a column without any value has the type null. SourceError as in `Index.schemas`."""
     spec = index.spec
     found = {name: key_type(spec.partition_type(name)).arrow for name in spec.partitions}
-    if spec.table:
+    if spec.table or spec.holds_values:
         found = {field.name: field.type for field in parse_ddl(spec.schema)} | found
     else:
         found |= columns_in_files(index, [name for name in names if name not in found])

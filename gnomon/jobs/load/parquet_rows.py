@@ -1,4 +1,4 @@
-"""Rows as Parquet files on a local disk."""
+"""Rows as a Parquet file on a local disk."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,31 +10,32 @@ from gnomon.shadow.errors import StorageError, UnsupportedFormat
 from gnomon.shadow.storage import writing
 
 GROUP_BYTES = 64 << 20  # of rows in a row group, in memory
-FILE = "part-00000.parquet"
 
 
-def write_parquet(rows: pa.RecordBatchReader, folder: Path, on_progress: Callable[[int], None]) -> int:
-    """Write rows to a file in a new folder, and read its number of rows back. Returns that number. `on_progress` is
-    called with the number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError
-    where the disk fails."""
+def write_parquet(
+    rows: pa.RecordBatchReader, file: Path, on_progress: Callable[[int], None] = lambda rows: None
+) -> int:
+    """Write rows to a new file, and read its number of rows back. Returns that number. `on_progress` is called with the
+    number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError where the disk
+    fails."""
     count, held = 0, _Held()
     try:
-        with writing(folder):
-            folder.mkdir(parents=True)
-            with pq.ParquetWriter(folder / FILE, rows.schema, compression="zstd") as writer:
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
                 for batch in rows:
                     count += batch.num_rows
                     if held.add(batch) >= GROUP_BYTES:
                         writer.write_table(held.taken(rows.schema))
                         on_progress(count)
                 writer.write_table(held.taken(rows.schema))
-            written = pq.read_metadata(folder / FILE).num_rows
+            written = pq.read_metadata(file).num_rows
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UnsupportedFormat(
-            f"the rows cannot be written as Parquet ({error}); load other columns", str(folder)
+            f"the rows cannot be written as Parquet ({error}); load other columns", str(file)
         ) from None
     if written != count:
-        raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(folder))
+        raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(file))
     on_progress(count)
     return count
 

@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(spark: SparkSes
     frame = spark.createDataFrame([(1, "a", 7, "x", 1.5)], "id int, a string, b int, payload string, more double")
     with pytest.raises(shadow.UsageError) as caught:
         append_new(spark, str(lake / "index"), frame, "x")
-    assert "more is not a column of the source; b is int, expected string; nothing was written" in str(caught.value)
+    assert "more is not a column of the source; b is int32, expected string; nothing was written" in str(caught.value)
     with pytest.raises(shadow.UsageError, match="payload is missing"):
         append_new(spark, str(lake / "index"), batch(spark, 0, 1).drop("payload"), "x")
     with pytest.raises(shadow.UsageError, match="order_by: the batch has no column when"):

@@ -13,7 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, read_batch
-from gnomon.jobs.dedup import DedupResult
+from gnomon.indexer.dedup import SparkRows
+from gnomon.indexer.spark.versions import TIME_TYPE
+from gnomon.jobs import Stages
+from gnomon.jobs.dedup import DedupResult, as_rows
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
@@ -25,7 +28,7 @@ COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "re
 
 
 def batch_rows(seed: int, rows: int = 400) -> pa.Table:
-    """Rows with repeated and null keys, partitions, and a column of each type whose digest both engines share."""
+    """Rows with repeated and null keys, partitions, and columns of many types."""
     random.seed(seed)
     keys = [random.randrange(300) if random.random() > 0.1 else None for _ in range(rows)]
     return pa.table(
@@ -130,12 +133,74 @@ def test_both_append_batches_of_each_format(lake: Lake, tmp_path: Path, name: st
     assert counts[0]["appended"] == 30
 
 
-def test_digests_of_nested_columns_are_of_one_engine(lake: Lake, tmp_path: Path) -> None:
-    table = pa.table({"k": [1, 2], "list": [[1], [2, 3]]})
-    lake.make({"a.parquet": table})
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
+RECORD = pa.struct([("a", pa.float32()), ("b", pa.binary())])
+VALUES: dict[str, pa.Array] = {
+    "int": pa.array([1, None, -(2**31)], pa.int32()),
+    "unsigned": pa.array([255, None, 0], pa.uint8()),
+    "large": pa.array([2**64 - 1, None, 7], pa.uint64()),
+    "half": pa.array([0.5, None, -1.0], pa.float16()),
+    "float": pa.array([0.1, None, float("nan")], pa.float32()),
+    "zero": pa.array([-0.0, None, 0.0]),
+    "flag": pa.array([True, None, False]),
+    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None, 0], pa.int8())),
+    "day": pa.array([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    "day64": pa.array([dt.date(2026, 1, 1), None, dt.date(1969, 12, 31)], pa.date64()),
+    "instant": pa.array([MOMENT, None, MOMENT], pa.timestamp("us", "Asia/Tokyo")),
+    "local": pa.array([MOMENT, None, dt.datetime(1, 1, 1)], pa.timestamp("us")),
+    "nanoseconds": pa.array([MOMENT, None, MOMENT], pa.timestamp("ns", "UTC")),
+    "seconds": pa.array([1, None, -1], pa.timestamp("s")),
+    "duration": pa.array([1_500, None, -1], pa.duration("ms")),
+    "decimal": pa.array([Decimal("1.50"), None, Decimal("-0.00")], pa.decimal128(9, 2)),
+    "tiny": pa.array([Decimal("0.0000000001"), None, Decimal("5")], pa.decimal128(38, 10)),
+    "long": pa.array([Decimal("1.5"), None, Decimal(10) ** 45], pa.decimal256(50, 2)),
+    "text": pa.array(["a", None, ""], pa.large_string()),
+    "words": pa.array(["a", None, "a"]).dictionary_encode(),
+    "raw": pa.array([b"\x00\xff", None, b""]),
+    "fixed": pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None, bytes(range(16))], pa.binary(16))),
+    "nothing": pa.nulls(3),
+    "list": pa.array([[1, None], None, []], pa.list_(pa.uint16())),
+    "moments": pa.array([[MOMENT], None, [None]], pa.list_(pa.timestamp("ms", "UTC"))),
+    "record": pa.array(
+        [{"a": 0.1, "b": b"x"}, None, {"a": None, "b": None}], pa.struct([("a", pa.float32()), ("b", pa.binary())])
+    ),
+    "map": pa.array([[("b", 1), ("a", None)], None, []], pa.map_(pa.string(), pa.int8())),
+}
+VALUES |= {"time": pa.array([dt.time(1, 2, 3, 4), None, dt.time()], pa.time64("us"))} if TIME_TYPE is not None else {}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_batch_has_one_digest_whichever_engine_reads_it(spark: SparkSession, name: str) -> None:
+    table = pa.table({"k": [1, 2, 3], name: VALUES[name]})
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        rows = SparkRows(spark, table)
+        for partitions in ((), (name,)):
+            wanted = as_rows(table).digest(partitions, Stages(None))
+            assert rows.digest(partitions, Stages(None)) == wanted
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    other = table.set_column(1, name, table.column(1).take(pa.array([0, 0, 2])))
+    assert (as_rows(other).digest((), Stages(None)) == wanted) == (name == "nothing")
+
+
+def test_a_digest_shows_nanoseconds_and_does_not_depend_on_the_width_of_numbers() -> None:
+    def digest(values: pa.Array) -> str:
+        return as_rows(pa.table({"c": values})).digest((), Stages(None))
+
+    nanoseconds = [digest(pa.array([n], pa.timestamp("ns"))) for n in (1_000, 1_001, 2_000)]
+    assert len(set(nanoseconds)) == 3
+    assert digest(pa.array([1], pa.timestamp("us"))) == nanoseconds[0]
+    assert len({digest(pa.array([7], kind)) for kind in (pa.int8(), pa.int64(), pa.uint16())}) == 1
+    assert digest(pa.array([0.5], pa.float16())) == digest(pa.array([0.5]))
+
+
+def test_a_known_batch_with_nested_columns_is_recognised_by_the_other_engine(lake: Lake, tmp_path: Path) -> None:
+    lake.make({"a.parquet": pa.table({"k": [1, 2], "list": [[1], [2, 3]]})})
     pq.write_table(pa.table({"k": [3], "list": [[4]]}), tmp_path / "batch.parquet")
     assert lake.append("here", tmp_path / "batch.parquet", "b").appended == 1
-    assert lake.append("here", tmp_path / "batch.parquet", "b").known_batch
-    with pytest.raises(UsageError, match="with another engine, whose digest of such columns differs"):
-        lake.append("here", tmp_path / "batch.parquet", "b", "there")
+    for engine in ("here", "there"):
+        assert lake.append("here", tmp_path / "batch.parquet", "b", engine).known_batch
     assert open_index(tmp_path / "here/index").fetch(3) == [{"k": 3, "list": [4]}]

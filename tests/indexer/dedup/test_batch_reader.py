@@ -242,7 +242,7 @@ def test_typed_values_are_widened_to_the_sources_types_and_nothing_else_is_done_
     }
     fine = parquet(tmp_path / "c.parquet", id=[1, 2], at=pa.array([1_000, 1_001], pa.timestamp("ns", "UTC")))
     message = refused(read_batch(spark, str(fine), index))
-    assert "c.parquet: column at, row 1: timestamp does not hold " in message
+    assert "c.parquet: column at, row 1: timestamp[us, tz=UTC] does not hold " in message
 
 
 @pytest.mark.spark
@@ -258,7 +258,7 @@ def test_files_may_differ_in_columns_and_in_the_width_of_numbers(
     assert in_order(frame) == [(1, 1, None, None), (2, 2, "x", None), (None, None, None, None)]
     (batch / "b.parquet").unlink()
     written(batch / "d.parquet", parquet(tmp_path / "d", other=["text"]).read_bytes())
-    with pytest.raises(UsageError, match=r"column other is smallint in a.parquet, string in d.parquet; expected one"):
+    with pytest.raises(UsageError, match=r"column other is int16 in a.parquet, string in d.parquet; expected one"):
         read_batch(spark, str(batch), index)
     for csv, text in (("a", "id,text\n1,x\n"), ("b", "text,id\ny,2\n"), ("c", "")):
         written(tmp_path / f"texts/{csv}.csv", text)

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build, load
-from gnomon.indexer.dedup.parquet_output import AS_WRITTEN, write_parquet
+from gnomon.indexer.join import write_files
 
 pytestmark = pytest.mark.spark
 
@@ -79,16 +79,9 @@ def source(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MILLIS"])
-def test_loaded_rows_are_read_alike_whatever_the_session_says(spark: SparkSession, source: Path, kind: str) -> None:
-    before = {name: spark.conf.get(name) for name in AS_WRITTEN}
-    spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
-    try:
-        rows = load(spark, str(source / "index"), spark.createDataFrame([(1,), (2,), (3,)], "id bigint"))
-        assert write_parquet(rows, str(source / "loaded")) == 3
-        assert spark.conf.get("spark.sql.parquet.outputTimestampType") == kind
-    finally:
-        spark.conf.set("spark.sql.parquet.outputTimestampType", before["spark.sql.parquet.outputTimestampType"])
+def test_loaded_rows_are_read_alike(spark: SparkSession, source: Path) -> None:
+    rows = load(spark, str(source / "index"), spark.createDataFrame([(1,), (2,), (3,)], "id bigint"))
+    assert write_files(rows, source / "loaded") == 3
     check(str(source / "loaded/*.parquet"), EDGES)
 
 

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DoubleType, LongType, StructField, StructType, TimestampNTZType, TimestampType
 
-from gnomon.indexer.spark.types import NoSparkType, arrow_of, as_frame, as_spark, spark_type
+from gnomon.indexer.spark.types import arrow_of, as_frame, as_spark, spark_type
+from gnomon.jobs.load import NoType
 from gnomon.shadow.errors import UnsupportedFormat, UsageError
 from tests.spark_fixtures import to_arrow
 
@@ -85,7 +86,7 @@ def test_files_may_differ_where_no_value_is_lost() -> None:
     [pa.dense_union([pa.field("a", pa.int8())]), pa.month_day_nano_interval(), pa.list_(pa.month_day_nano_interval())],
 )
 def test_what_spark_has_no_type_for_is_said(arrow: pa.DataType) -> None:
-    with pytest.raises(NoSparkType):
+    with pytest.raises(NoType):
         spark_type(arrow)
 
 
