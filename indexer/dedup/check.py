@@ -40,7 +40,7 @@ from gnomon.jobs.dedup import (
     text_of,
     within_names,
 )
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, NoType, key_names
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, NoType, gathered, key_names
 from gnomon.shadow import ShadowError, UsageError, open_index
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place
@@ -50,8 +50,6 @@ PLACE = f"{KEY_PREFIX}place"
 TEXT_PREFIX = f"{KEY_PREFIX}text_"  # of the texts of partition columns
 GIVEN_PREFIX = f"{KEY_PREFIX}given_"  # of partition columns as they are in a batch
 CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 64 << 20  # of keys that a task looks up at once
-
-Columns = list[pa.Array]
 
 
 def filter_new(
@@ -154,8 +152,9 @@ def _status(
     def status(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
         index = None if at is None else lambda: open_in_worker(at)
         check, task = KeyCheck(spec, index, within, null_keys, counters), _task() << TASK_BITS
-        for given in _gathered(batches):
-            yield pa.array(check.outcomes(given) | task)
+        named = (pa.RecordBatch.from_arrays(list(one), [str(i) for i in range(len(one))]) for one in batches)
+        for keys in gathered(named, CHUNK_ROWS, CHUNK_BYTES):
+            yield pa.array(check.outcomes(keys.columns) | task)
 
     return status
 
@@ -166,17 +165,3 @@ def _task() -> int:
     if context is None:
         raise ShadowError("not in a Spark task")
     return int(context.partitionId()) << ATTEMPT_BITS | int(context.taskAttemptId()) & ((1 << ATTEMPT_BITS) - 1)
-
-
-def _gathered(batches: Iterator[Sequence[pa.Array]]) -> Iterator[Columns]:
-    """The rows of small batches in larger ones, so that many keys share one read of a part of an index file."""
-    some: list[Sequence[pa.Array]] = []
-    rows = size = 0
-    for batch in batches:
-        some.append(batch)
-        rows, size = rows + len(batch[0]), size + sum(array.nbytes for array in batch)
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield [pa.concat_arrays(list(column)) for column in zip(*some, strict=True)]
-            some, rows, size = [], 0, 0
-    if some:
-        yield [pa.concat_arrays(list(column)) for column in zip(*some, strict=True)]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.keys import column, in_chunks, map_batches, to_buckets, with_keys
+from gnomon.indexer.keys import column, map_batches, to_buckets, with_keys
 from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, spark_type
 from gnomon.jobs.load import (
     FILE,
@@ -23,6 +23,7 @@ from gnomon.jobs.load import (
     SUB_OFFSET,
     LookupCounters,
     check_sample,
+    gathered,
     key_names,
     narrowing,
     stored_keys,
@@ -39,6 +40,7 @@ POINTER_FIELDS = [
     StructField(SUB_OFFSET, IntegerType()),
     StructField(SIZE, IntegerType()),
 ]
+CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 << 20  # that a task looks up at once
 ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they get their names
 OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch for Spark, and of an entry, about
 
@@ -136,7 +138,7 @@ def _look_up(
         types = _entry_types(index.spec)
         kinds = [key_type(types[name]).arrow for name in options.columns]
         kinds += [key_type(column.type).arrow for column in index.spec.entries.pointer_columns]
-        for batch in in_chunks(batches):
+        for batch in gathered(batches, CHUNK_ROWS, CHUNK_BYTES):
             stats = MatchStats()
             asked = np.flatnonzero(_is_held(batch, index.spec))
             some = batch if len(asked) == batch.num_rows else batch.take(pa.array(asked))

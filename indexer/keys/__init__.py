@@ -5,7 +5,6 @@
 
 from gnomon.indexer.keys.columns import (
     column,
-    in_chunks,
     map_batches,
     quoted,
     to_buckets,
@@ -14,7 +13,6 @@ from gnomon.indexer.keys.columns import (
 
 __all__ = [
     "column",
-    "in_chunks",
     "map_batches",
     "quoted",
     "to_buckets",

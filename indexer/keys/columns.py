@@ -12,8 +12,6 @@ from gnomon.jobs.load import NoType, check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
-CHUNK_ROWS, CHUNK_BYTES = 200_000, 32 * 1024 * 1024  # that a task looks up at once, besides one Spark batch
-
 
 def quoted(name: str) -> str:
     """A column name with any characters, quoted for Spark's expressions."""
@@ -67,20 +65,6 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     tasks = spec.buckets * -(-cores // spec.buckets)
     stored = [name for key, name in zip(spec.keys, key_names(spec), strict=True) if not key.partition]
     return frame.repartition(tasks, *stored)
-
-
-def in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined into larger ones. The sorted keys of a large batch read each part of an index file once."""
-    some: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        some.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield pa.concat_batches(some)
-            some, rows, size = [], 0, 0
-    if some:
-        yield pa.concat_batches(some)
 
 
 def map_batches(

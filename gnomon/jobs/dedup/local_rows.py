@@ -27,7 +27,7 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staged_files import DIGEST, NULLS, Staged, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import Count, LookupCounters, NoType, key_names, typed_keys
+from gnomon.jobs.load import Count, LookupCounters, NoType, gathered, key_names, typed_keys
 from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index, UsageError
@@ -206,9 +206,10 @@ class _Work:
                 spec, None if index is None else lambda: index, self.within, staging.check.null_keys, self.counters
             )
             outcomes = np.empty(rows, np.int8)
-            for entries in _gathered(entries for _, entries in sorter.groups()):
+            small = (batch for _, entries in sorter.groups() for batch in entries.to_batches())
+            for entries in gathered(small, CHUNK_ROWS, CHUNK_BYTES):
                 some = self._ordered(entries)
-                keys = [some.column(name).combine_chunks() for name in self.compared]
+                keys = [some.column(name) for name in self.compared]
                 outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
         return outcomes
 
@@ -219,7 +220,7 @@ class _Work:
         arrays, _ = typed_keys(source, spec, BATCH, all_held=True)
         return [*arrays, *(self.cast.texts[name].typed(source.column(name)) for name in self.within)]
 
-    def _ordered(self, entries: pa.Table) -> pa.Table:
+    def _ordered(self, entries: pa.RecordBatch) -> pa.RecordBatch:
         """Entries that are sorted by key, with the copies of a key in the requested order; nulls last."""
         if not self.order or entries.num_rows < 2:
             return entries
@@ -232,9 +233,9 @@ class _Work:
         ranks[self._by_order(entries).to_numpy()] = np.arange(entries.num_rows)
         return entries.take(int64s(np.lexsort((ranks, runs))))
 
-    def _by_order(self, entries: pa.Table) -> pa.Array:
+    def _by_order(self, entries: pa.RecordBatch) -> pa.Array:
         """The entries sorted by the requested order. NaN is the greatest number, as in Spark."""
-        columns: list[tuple[pa.ChunkedArray, str]] = []
+        columns: list[tuple[pa.Array, str]] = []
         for i, (_, direction) in enumerate(self.order):
             column = entries.column(f"{ORDER}{i}")
             if pa.types.is_floating(column.type):
@@ -308,17 +309,3 @@ def parts_of(source: pa.RecordBatch, layout: Layout) -> list[pa.Array]:
     if layout.split is not None:
         parts.append(layout.split.value_of([source.column(name) for name in layout.split.columns]))
     return parts
-
-
-def _gathered(groups: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The entries of small groups in larger tables, so that many keys share one read of a part of an index file."""
-    held: list[pa.Table] = []
-    rows = size = 0
-    for entries in groups:
-        held.append(entries)
-        rows, size = rows + entries.num_rows, size + entries.nbytes
-        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield pa.concat_tables(held).combine_chunks()
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_tables(held).combine_chunks()

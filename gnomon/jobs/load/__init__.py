@@ -29,7 +29,7 @@ from gnomon.jobs.load.key_files import KeyFile, key_file
 from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
 from gnomon.jobs.load.parquet_rows import write_parquet
 from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
-from gnomon.jobs.load.task_batches import runs
+from gnomon.jobs.load.task_batches import gathered, runs
 
 __all__ = [
     "ERROR",
@@ -53,6 +53,7 @@ __all__ = [
     "check_unreadable",
     "common_type",
     "first_refused",
+    "gathered",
     "in_type",
     "key_file",
     "key_names",

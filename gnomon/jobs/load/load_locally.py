@@ -16,6 +16,7 @@ from gnomon.jobs.load.column_types import in_type, source_columns
 from gnomon.jobs.load.counters import Count, LoadCounters
 from gnomon.jobs.load.key_columns import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
 from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
+from gnomon.jobs.load.task_batches import gathered
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place, patiently
@@ -89,26 +90,11 @@ def load_locally(
     reader = RowReader(index.files, output, counters)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for portion in _portions(keys):
+        small = (one.slice(begin, PORTION_ROWS) for one in keys for begin in range(0, one.num_rows, PORTION_ROWS))
+        for portion in gathered(small, PORTION_ROWS, PORTION_BYTES):
             yield from _rows(index, portion, sample, request, reader, counters)
 
     return pa.RecordBatchReader.from_batches(answer, rows())
-
-
-def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches joined, and divided, into portions."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for whole in batches:
-        for begin in range(0, whole.num_rows, PORTION_ROWS):
-            batch = whole.slice(begin, PORTION_ROWS)
-            if held and (rows + batch.num_rows > PORTION_ROWS or size + batch.nbytes > PORTION_BYTES):
-                yield pa.concat_batches(held)
-                held, rows, size = [], 0, 0
-            held.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-    if held:
-        yield pa.concat_batches(held)
 
 
 def _rows(

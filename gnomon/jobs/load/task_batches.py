@@ -1,7 +1,7 @@
 """Division of the rows of a fetch task: by file, by the bytes read at a time, and by the bytes yielded at a time. It
 works on numbers and slices, not on values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,21 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     columns = [pa.concat_arrays(arrays) for arrays in zip(*(batch.columns for batch in batches), strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Small batches joined into larger ones, of at most this number of rows and bytes; a larger batch stays alone. The
+    sorted keys of a large batch share each read of a part of an index file."""
+    held: list[pa.RecordBatch] = []
+    held_rows = held_size = 0
+    for batch in batches:
+        if held and (held_rows + batch.num_rows > rows or held_size + batch.nbytes > size):
+            yield joined(held)
+            held, held_rows, held_size = [], 0, 0
+        held.append(batch)
+        held_rows, held_size = held_rows + batch.num_rows, held_size + batch.nbytes
+    if held:
+        yield joined(held)
 
 
 def numbers_of(column: pa.Array) -> Numbers:
