@@ -10,16 +10,16 @@ from gnomon.commands.engines import EngineName, EngineOption, Engines
 from gnomon.commands.options import Conf, Full, IndexFolder, Json, Master
 from gnomon.commands.output import counted, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.jobs.build import FORMAT_NAMES, Engine, Vanished
+from gnomon.jobs.build import FORMAT_NAMES, Engine
 from gnomon.jobs.dedup import (
+    AppendRequest,
     BatchRows,
     DedupResult,
     Origin,
+    Target,
     append_rows,
     batch_digest,
-    existing,
     read_batch_locally,
-    ready,
 )
 from gnomon.jobs.files import is_table
 from gnomon.jobs.local import LocalEngine
@@ -92,27 +92,18 @@ def dedup(
         origin = Origin(
             source, key or [], include or [], source_format, buckets, flat, options=text, partition_by=folders
         )
-    opened = _opened(index, origin, full)
+    target = Target(index, origin)
+    opened = _opened(target, full)
     is_new = opened is None
     name = _name(batch_id, batch, format)
+    request = AppendRequest(name, scope, order_by or [], null_keys, report, accept_vanished=accept_vanished)
     hive = is_table(opened.spec.source_name if opened is not None else source or "")
     with shown_progress() as progress, Engines("dedup", engine, master, conf) as engines:
         started = engines.started(hive=hive)
         if is_new or full:
-            vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
-            opened = ready(started, index, origin, full, progress, vanished)
-        result = append_rows(
-            _rows(started, engines.session, batch, opened, format, options),
-            index,
-            name,
-            scope,
-            progress,
-            order_by=order_by or [],
-            null_keys=null_keys,
-            report=report,
-            origin=origin,
-            accept_vanished=accept_vanished,
-        )
+            opened = target.ready(started, full, progress, request.vanished)
+        rows = _rows(started, engines.session, batch, opened, format, options)
+        result = append_rows(rows, target, request, progress)
     _show(result, json, report, source if is_new else None)
 
 
@@ -134,12 +125,12 @@ def _name(given: str | None, batch: str, format: str) -> str:
     return batch_digest(batch, format) if given is None else given
 
 
-def _opened(index: str, origin: Origin | None, full: bool) -> Index | None:
+def _opened(target: Target, full: bool) -> Index | None:
     """Open the index before Spark starts. None if it does not exist, or if it is damaged and `full` replaces it."""
-    if origin is not None and not origin.keys:
+    if target.origin is not None and not target.origin.keys:
         raise UsageError("--key: expected a key column of the source")
     try:
-        return existing(index, origin)
+        return target.opened
     except DamagedMetadata:
         if not full:
             raise

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gnomon.indexer.dedup.spark_rows import SparkRows
 from gnomon.jobs import Progress
-from gnomon.jobs.dedup import BatchRows, DedupResult, LocalRows, Origin, append_rows, as_rows
+from gnomon.jobs.dedup import AppendRequest, BatchRows, DedupResult, LocalRows, Origin, append_rows, as_rows
 from gnomon.shadow.storage import Place
 
 
@@ -26,20 +26,9 @@ def append_new(
     full: bool = False,
     accept_vanished: bool = False,
 ) -> DedupResult:
-    """Append the rows of `batch` whose key the source does not have, and index them: `gnomon.jobs.dedup.append_rows`.
-    With None in place of the session this process does the work; the batch is an Arrow table, or of
-    `read_batch(None, ...)`."""
+    """Append the rows of `batch` whose key the source does not have, and index them: `gnomon.jobs.dedup.append_rows`;
+    `gnomon.jobs.dedup.AppendRequest` has the arguments. With None in place of the session this process does the work;
+    the batch is an Arrow table, or of `read_batch(None, ...)`."""
     rows: BatchRows = as_rows(batch) if spark is None else SparkRows(spark, batch)
-    return append_rows(
-        rows,
-        index,
-        batch_id,
-        scope,
-        progress,
-        order_by=order_by,
-        null_keys=null_keys,
-        report=report,
-        origin=origin,
-        full=full,
-        accept_vanished=accept_vanished,
-    )
+    request = AppendRequest(batch_id, scope, order_by, null_keys, report, origin, full, accept_vanished)
+    return append_rows(rows, index, request, progress)

@@ -12,18 +12,18 @@
 - `batch_rows`      the interface of the engine that checks the rows and writes the new ones
 - `source_cast`     casts to the columns of the source
 - `local_rows`      the rows of a batch in this process
-- `bootstrap`       an append to a source that has no index yet
+- `bootstrap`       the index of an append, and the source of one that does not exist yet
 - `finish`          finishes appends that were interrupted
 - `append`          appends the rows whose key is new, each key once
 - `append_locally`  the append in this process
 """
 
-from gnomon.jobs.dedup.append import DedupResult, append_rows
+from gnomon.jobs.dedup.append import AppendRequest, DedupResult, append_rows
 from gnomon.jobs.dedup.append_locally import append_new, read_batch
 from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
 from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
-from gnomon.jobs.dedup.bootstrap import Origin, existing, ready
+from gnomon.jobs.dedup.bootstrap import Origin, Target
 from gnomon.jobs.dedup.check import (
     ATTEMPT_BITS,
     NEW,
@@ -66,6 +66,7 @@ __all__ = [
     "PART_PREFIX",
     "STATUS",
     "TASK_BITS",
+    "AppendRequest",
     "BatchFile",
     "BatchPlan",
     "BatchRows",
@@ -82,6 +83,7 @@ __all__ = [
     "Staged",
     "Staging",
     "StagingWriter",
+    "Target",
     "append_new",
     "append_rows",
     "as_rows",
@@ -91,7 +93,6 @@ __all__ = [
     "check_within",
     "columns_within",
     "digest_of",
-    "existing",
     "first_cast",
     "hashed_text",
     "hashed_type",
@@ -102,7 +103,6 @@ __all__ = [
     "plan_batch",
     "read_batch",
     "read_batch_locally",
-    "ready",
     "rows_of",
     "staged_of",
     "task_shares",

@@ -12,14 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gnomon.base.actions import Action
 from gnomon.jobs.build import Vanished
 from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
-from gnomon.jobs.dedup.bootstrap import Origin, check_origin, existing, ready
+from gnomon.jobs.dedup.bootstrap import Origin, Target
 from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of
 from gnomon.jobs.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
 from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
@@ -27,7 +26,7 @@ from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_targe
 from gnomon.jobs.dedup.row_digest import rows_of
 from gnomon.jobs.dedup.staged_files import COUNTS, FILES, Staged, StageRunAgain
 from gnomon.jobs.stages import Progress, Stages, job_span
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import (
     Append,
     AppendLog,
@@ -79,51 +78,58 @@ class DedupResult:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class AppendRequest:
+    """The arguments of an append. `batch_id` names the batch. `scope`, `order_by`, `null_keys`: as in `filter_new`.
+    `report` is the path of a new Parquet file on a local disk for the rows that are not appended, each with the reason
+    and the pointer to the row that was there first. `origin` says how to build an index that does not exist yet. With
+    `full` every file is indexed again first. `accept_vanished` drops files first that are gone from the source.
+    UsageError for an unknown scope or treatment of null keys."""
+
+    batch_id: str
+    scope: str = "table"
+    order_by: Sequence[str] = ()
+    null_keys: str = "dedup"
+    report: Place | None = None
+    origin: Origin | None = None
+    full: bool = False
+    accept_vanished: bool = False
+
+    def __post_init__(self) -> None:
+        check_arguments(self.scope, self.order_by, self.null_keys)
+
+    @property
+    def vanished(self) -> Vanished:
+        return Vanished.DROP_ALL if self.accept_vanished else Vanished.REFUSE
+
+
 @patiently()
 def append_rows(
-    rows: BatchRows,
-    index: Place,
-    batch_id: str,
-    scope: str = "table",
-    progress: Progress | None = None,
-    *,
-    order_by: Sequence[str] = (),
-    null_keys: str = "dedup",
-    report: Place | None = None,
-    origin: Origin | None = None,
-    full: bool = False,
-    accept_vanished: bool = False,
+    rows: BatchRows, index: Place | Target, request: AppendRequest, progress: Progress | None = None
 ) -> DedupResult:
     """Append the rows of a batch whose key the source does not have, and index them.
 
-    `batch_id` names the batch. Once the batch is appended, a second call does nothing; if the first call died, the
-    second finishes it. UsageError where a known batch has other rows than before. `scope`, `order_by`, `null_keys`: as
-    in `filter_new`. `report` is the path of a new Parquet file on a local disk for the rows that were not appended,
-    each with the reason and the pointer to the row that was there first.
-
-    If there is no index, `origin` says how to build it first; if the source has no files, this append makes it.
-    SpecMismatch if the index has another source or key. With `full` every file is indexed again first, which mends a
-    damaged index. `progress` is called with each stage.
+    Once the batch is appended, a second call does nothing; if the first call died, the second finishes it. UsageError
+    where a known batch has other rows than before. If there is no index, the request's origin says how to build it
+    first; if the source has no files, this append makes it. SpecMismatch if the index has another source or key. A full
+    build mends a damaged index. `progress` is called with each stage.
 
     FilesVanished, before anything is written, where files that the index covers are gone from the source: their rows
-    would be appended a second time. With `accept_vanished` the index drops them first. UsageError when the batch's
-    columns are not the source's, before anything is written, when the source is a folder of a lake table, which would
-    not see the new files, or a lake table to which Gnomon does not append. ConcurrentCommit where other appends keep
-    committing first, or where a lake table changed so that the new files do not fit: then nothing was appended."""
+    would be appended a second time. UsageError when the batch's columns are not the source's, before anything is
+    written, when the source is a folder of a lake table, which would not see the new files, or a lake table to which
+    Gnomon does not append. ConcurrentCommit where other appends keep committing first, or where a lake table changed so
+    that the new files do not fit: then nothing was appended."""
     begin, stages = time.perf_counter(), Stages(progress)
-    index = as_location(index)
-    check_arguments(scope, order_by, null_keys)
-    target = report_target(as_location(report), list(rows.columns)) if report is not None else None
-    vanished = Vanished.DROP_ALL if accept_vanished else Vanished.REFUSE
-    check = CheckOptions(scope, order_of(rows.columns, order_by), null_keys)
-    asked = AppendOptions(rows, batch_id, check, target is not None, vanished)
-    run = _Run(index, asked, origin, stages, progress)
-    with rows.engine.errors(), job_span("dedup", index) as span:
-        if full:
+    target = index if isinstance(index, Target) else Target(index, request.origin)
+    report = None if request.report is None else report_target(as_location(request.report), list(rows.columns))
+    check = CheckOptions(request.scope, order_of(rows.columns, request.order_by), request.null_keys)
+    run = _Run(target, rows, request, check, stages, progress)
+    with rows.engine.errors(), job_span("dedup", target.location) as span:
+        if request.full:
             with stages.stage("full build"):
-                ready(rows.engine, index, origin, full, progress, vanished)
+                target.ready(rows.engine, True, progress, request.vanished)
         known, is_known = run.append()
-        reported = run.report(target, known.append) if target is not None and not is_known else None
+        reported = run.report(report, known.append) if report is not None and not is_known else None
         counts = {name: 0 if is_known else known.append.counts[name] for name in (*COUNTS, FILES)}
         span.tell(snapshot=known.snapshot, **counts)
     return DedupResult(
@@ -139,39 +145,33 @@ def append_rows(
     )
 
 
-@dataclass(frozen=True)
-class AppendOptions:
-    """The arguments of `append_rows`."""
-
-    rows: BatchRows
-    batch_id: str
-    check: CheckOptions
-    has_report: bool
-    vanished: Vanished
-
-
 @dataclass
 class _Run:
     """A run of `append_rows`. `number` and `token` belong to its latest attempt."""
 
-    index: str
-    asked: AppendOptions
-    origin: Origin | None
+    target: Target
+    rows: BatchRows
+    request: AppendRequest
+    check: CheckOptions
     stages: Stages
     progress: Progress | None
     number: int = 0
     token: str = ""
 
-    @cached_property
+    @property
+    def index(self) -> str:
+        return self.target.location
+
+    @property
     def storage(self) -> Storage:
-        return storage_at(self.index)
+        return self.target.storage
 
     def append(self) -> tuple[Batch, bool]:
         """The record of the batch, and whether the batch was known before."""
-        batch_id, rows = self.asked.batch_id, self.asked.rows
+        batch_id, rows = self.request.batch_id, self.rows
         known, is_ours, is_known = find_batch(self.storage, batch_id), False, True
         for attempt in range(ATTEMPTS if known is None else 0):
-            opened = existing(self.index, self.origin)
+            opened = self.target.opened
             if opened is not None:
                 check_appendable(self.index, opened.spec)
                 if not is_lake(opened.spec.source_name):  # a newer version may have other columns
@@ -179,14 +179,14 @@ class _Run:
                         rows.check_columns(opened)  # before the indexing, which may take hours
             wait(attempt)
             with self.stages.stage("bring up to date"):
-                log = bring_up_to_date(rows.engine, self.index, self.progress, self.origin, self.asked.vanished)
+                log = bring_up_to_date(rows.engine, self.target, self.progress, self.request.vanished)
             known = find_batch(self.storage, batch_id)
             if known is not None:  # begun by a run that died, or by a concurrent run
                 is_known = batch_id not in [append.batch for append in log.open]
                 break
             if self._commit(log):
                 with self.stages.stage("append and index"):
-                    finish_appends(rows.engine, self.index, self.progress, self.origin)
+                    finish_appends(rows.engine, self.target, self.progress)
                 known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
                 break
         if known is None:
@@ -197,12 +197,12 @@ class _Run:
         return known, is_known
 
     def _check_content(self, known: Batch) -> None:
-        opened = existing(self.index, self.origin)
-        found = self.asked.rows.digest(opened.spec.partitions if opened is not None else (), self.stages)
+        opened = self.target.opened
+        found = self.rows.digest(opened.spec.partitions if opened is not None else (), self.stages)
         content = known.append.content
         if found != content:
             raise UsageError(
-                f"batch {self.asked.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
+                f"batch {self.request.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
                 f"expected {rows_of(content):,} of digest {content}, found {found}; give this "
                 "one another name; nothing of it was appended",
                 self.index,
@@ -211,19 +211,19 @@ class _Run:
     def _commit(self, log: AppendLog) -> bool:
         """Stage the rows that are new at the index's newest snapshot, and commit them as the next append. Returns False
         where another append has that number."""
-        asked, rows, check = self.asked, self.asked.rows, self.asked.check
+        rows, check = self.rows, self.check
         self.number, self.token = log.last + 1, secrets.token_hex(8)
-        opened = existing(self.index, self.origin)
+        opened = self.target.opened
         if opened is None:
-            spec = check_origin(self.index, self.origin).first_spec(rows.schema)
+            spec = self.target.required_origin().first_spec(rows.schema)
         else:
             check_appendable(self.index, opened.spec)
             spec = opened.spec
-            check = replace(check, null_keys=_null_keys(opened, asked.batch_id, check.null_keys))
+            check = replace(check, null_keys=_null_keys(opened, self.request.batch_id, check.null_keys))
         layout, planned = self._layout(opened, spec)
         source = storage_at(spec.source)
         folder = staging_folder(self.storage.root, self.number, self.token)
-        rejected = RejectedAt(self.storage.root, self._rejected_folder) if asked.has_report else None
+        rejected = RejectedAt(self.storage.root, self._rejected_folder) if self.request.report is not None else None
         probe(self.storage)
         try:
             staging = Staging(opened, spec, check, layout, folder, self._file_name, rejected)
@@ -244,7 +244,8 @@ class _Run:
                 return False
             raise
         with self.stages.stage("commit append"):
-            first = asdict(self.origin) if opened is None and self.origin is not None else None
+            origin = self.target.origin
+            first = asdict(origin) if opened is None and origin is not None else None
             is_committed = commit_append(self.storage, self._record(log, staged, first, planned))
         if not is_committed:
             self._throw_away(source, folder)
@@ -253,7 +254,7 @@ class _Run:
     def _layout(self, opened: Index | None, spec: IndexSpec) -> tuple[Layout, TableCommit | None]:
         """The layout of the new files, and the commit of a lake table that will add them. UsageError where the batch
         has other columns than the source."""
-        rows = self.asked.rows
+        rows = self.rows
         if opened is None:
             return first_layout(spec, rows.as_source(None, spec)), None
         if is_lake(spec.source_name):
@@ -277,19 +278,19 @@ class _Run:
     def _file_name(self) -> str:
         """The prefix of the append's file names: the batch, which marks them as its own, this attempt, and a mark if
         they hold all its null keys."""
-        words = re.sub(r"[^A-Za-z0-9]+", "-", self.asked.batch_id)[:40].strip("-")
-        keep = [KEEP] if self.asked.check.null_keys == KEEP else []
-        return "-".join(filter(None, [words, batch_word(self.asked.batch_id), self.token, *keep]))
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.request.batch_id)[:40].strip("-")
+        keep = [KEEP] if self.check.null_keys == KEEP else []
+        return "-".join(filter(None, [words, batch_word(self.request.batch_id), self.token, *keep]))
 
     def _record(
         self, log: AppendLog, staged: Staged, first: Mapping[str, Any] | None, planned: TableCommit | None
     ) -> Append:
-        reported = list(staged.rejected) if self.asked.has_report else None
+        reported = list(staged.rejected) if self.request.report is not None else None
         return Append(
             number=self.number,
             append_id=self.token,
             parent=log.parent,
-            batch=self.asked.batch_id,
+            batch=self.request.batch_id,
             content=staged.content,
             folder=staged.folder,
             files=staged.files,
@@ -302,10 +303,12 @@ class _Run:
         number; None if the run that began the append made no report."""
         if append.counts[REPORTED] is None:
             return None
-        opened = open_index(self.index)
+        opened = self.target.opened
+        if opened is None:
+            raise ConcurrentCommit("it was deleted while an append ran", self.index, action=Action.RUN_AGAIN)
         with self.stages.stage("report"):
-            within = columns_within(opened.spec, self.asked.check.scope)
-            schema = self.asked.rows.reported(opened)
+            within = columns_within(opened.spec, self.check.scope)
+            schema = self.rows.reported(opened)
             return write_report(target, opened, append, append.counts[REPORTED], schema, within)
 
 

@@ -4,20 +4,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnomon.jobs.dedup.append import DedupResult, append_rows
+from gnomon.jobs.dedup.append import AppendRequest, DedupResult, append_rows
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
+from gnomon.jobs.stages import Progress
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.storage import Place
 from gnomon.sources import Options
 
 
 def append_new(
-    spark: None, index: Place, batch: LocalRows | pa.Table, batch_id: str, scope: str = "table", **options: Any
+    spark: None,
+    index: Place,
+    batch: LocalRows | pa.Table,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+    **options: Any,
 ) -> DedupResult:
-    """Append the rows of `batch` whose key the source does not have, and index them, as `append_rows` with its
-    options. `spark` is None."""
+    """Append the rows of `batch` whose key the source does not have, and index them, as `append_rows`; the options are
+    those of `AppendRequest`. `spark` is None."""
     _check_session(spark)
-    return append_rows(as_rows(batch), index, batch_id, scope, **options)
+    return append_rows(as_rows(batch), index, AppendRequest(batch_id, scope, **options), progress)
 
 
 def read_batch(

@@ -1,8 +1,10 @@
-"""The start of an append without an index: the source to index, or the first rows of an empty source."""
+"""The index of an append, opened once; and the source of an index that does not exist yet, which may be empty."""
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -77,21 +79,8 @@ class Origin:
             return bool(spec.table)
         return not spec.table and storage_at(self.location).root == spec.source
 
-    def build(
-        self,
-        engine: Engine,
-        index: str,
-        progress: Progress | None,
-        batch: str | None = None,
-        full: bool = False,
-        vanished: Vanished = Vanished.REFUSE,
-    ) -> BuildResult:
-        """Index the source. `vanished` is the treatment of files that are gone from it."""
-        request = replace(self._request, batch=batch, full=full, vanished=vanished)
-        return build_index(engine, self.location, index, request, progress)
-
     @property
-    def _request(self) -> BuildRequest:
+    def request(self) -> BuildRequest:
         return BuildRequest(
             self.keys, self.include, self.buckets, format=self.format, flat=self.flat, options=self.options
         )
@@ -104,7 +93,7 @@ class Origin:
         format_name = FIRST_FORMAT if self.format == "auto" else self.format
         columns = pa.schema([one for one in batch if one.name not in self.partition_by])
         none = Described(SourceFileEntry("batch", "", 0, 0, 0, ""), columns, 1, 0, [])
-        return new_spec(self._request, root, format_name, tuple(self.partition_by), [none])
+        return new_spec(self.request, root, format_name, tuple(self.partition_by), [none])
 
 
 def _lists_others(storage: Storage) -> bool:
@@ -128,42 +117,77 @@ def origin_of(spec: IndexSpec) -> Origin:
     return Origin(spec.source_name, keys, include, spec.format)
 
 
-def existing(index: str, origin: Origin | None) -> Index | None:
-    """The index; None if `origin` says how to build it. SpecMismatch where it does not fit `origin`, IndexNotFound
-    without an index and an origin."""
-    try:
-        opened = open_index(index)
-    except IndexNotFound:
-        check_origin(index, origin)
-        return None
-    if origin is not None:
-        origin.check(index, opened.spec)
-    return opened
+class Target:
+    """The index of an append, opened once. `origin` says how to build one that does not exist yet. SpecMismatch where
+    the index has another source or key than `origin`."""
 
+    def __init__(self, index: Place, origin: Origin | None) -> None:
+        self.location = as_location(index)
+        self.origin = origin
+        self._opened: Index | None = None
+        self._built = 0  # the newest snapshot that a build has reported
 
-def ready(
-    engine: Engine,
-    index: str,
-    origin: Origin | None,
-    full: bool,
-    progress: Progress | None = None,
-    vanished: Vanished = Vanished.REFUSE,
-) -> Index | None:
-    """Return the index. Build it from `origin` if it does not exist; with `full`, index every source file again. None
-    if the source has no files yet. IndexNotFound if there is neither an index nor an origin."""
-    if full:
-        spec = spec_on_record(storage_at(index))
-        of = origin_of(spec) if spec is not None else check_origin(index, origin)
-        of.build(engine, index, progress, full=True, vanished=vanished)
-    opened = existing(index, origin)
-    if opened is None and origin is not None and origin.has_files():
-        origin.build(engine, index, progress)
-        return open_index(index)
-    return opened
+    @cached_property
+    def storage(self) -> Storage:
+        return storage_at(self.location)
 
+    @property
+    def opened(self) -> Index | None:
+        """The index, at a snapshot that is not older than those of this run's builds; None if it does not exist, and
+        `origin` says how to build it. IndexNotFound where there is neither."""
+        opened = self.newest()
+        if opened is None:
+            self.required_origin()
+        elif self.origin is not None:
+            self.origin.check(self.location, opened.spec)
+        return opened
 
-def check_origin(index: str, origin: Origin | None) -> Origin:
-    """The origin. IndexNotFound where there is neither an index nor an origin."""
-    if origin is None:
-        raise IndexNotFound("no index there", index, action=Action.NAME_SOURCE)
-    return origin
+    def newest(self) -> Index | None:
+        """As `opened`, also where the index has another source or key than `origin`."""
+        opened = self._opened
+        if opened is not None and opened.view.snapshot.number < self._built:
+            opened.refresh()
+        if opened is None or opened.view.snapshot.number < self._built:  # not yet listed, or built anew
+            with suppress(IndexNotFound):
+                opened = open_index(self.location)
+        self._opened = opened
+        return opened
+
+    def required_origin(self) -> Origin:
+        """The origin. IndexNotFound where there is none."""
+        if self.origin is None:
+            raise IndexNotFound("no index there", self.location, action=Action.NAME_SOURCE)
+        return self.origin
+
+    def source(self) -> Origin:
+        """The source of the index, or the one of `origin`."""
+        opened = self.opened
+        return origin_of(opened.spec) if opened is not None else self.required_origin()
+
+    def build(
+        self,
+        engine: Engine,
+        source: Origin,
+        progress: Progress | None,
+        batch: str | None = None,
+        full: bool = False,
+        vanished: Vanished = Vanished.REFUSE,
+    ) -> BuildResult:
+        """Index a source. `vanished` is the treatment of files that are gone from it."""
+        request = replace(source.request, batch=batch, full=full, vanished=vanished)
+        result = build_index(engine, source.location, self.location, request, progress)
+        self._built = max(self._built, result.snapshot)
+        return result
+
+    def ready(
+        self, engine: Engine, full: bool, progress: Progress | None = None, vanished: Vanished = Vanished.REFUSE
+    ) -> Index | None:
+        """The index, built from `origin` if it does not exist; with `full`, every source file is indexed again. None if
+        the source has no files yet."""
+        if full:
+            spec = spec_on_record(self.storage)
+            source = origin_of(spec) if spec is not None else self.required_origin()
+            self.build(engine, source, progress, full=True, vanished=vanished)
+        if self.opened is None and self.origin is not None and self.origin.has_files():
+            self.build(engine, self.origin, progress)
+        return self.opened

@@ -8,9 +8,9 @@ from contextlib import suppress
 from gnomon.base.actions import Action
 from gnomon.jobs import Progress
 from gnomon.jobs.build import Engine, Vanished
-from gnomon.jobs.dedup.bootstrap import Origin, check_origin, existing, origin_of
+from gnomon.jobs.dedup.bootstrap import Origin, Target
 from gnomon.jobs.files import is_table
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.commit import (
     Append,
     AppendLog,
@@ -23,7 +23,6 @@ from gnomon.shadow.commit import (
     settle,
 )
 from gnomon.shadow.errors import StorageError, TableChanged
-from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Storage, is_absolute, storage_at
 from gnomon.shadow.tables import (
     NewFile,
@@ -41,52 +40,44 @@ ORIGIN = "origin"  # member of an append's counts: the source and key of an inde
 
 
 def bring_up_to_date(
-    engine: Engine,
-    index: str,
-    progress: Progress | None = None,
-    origin: Origin | None = None,
-    vanished: Vanished = Vanished.REFUSE,
+    engine: Engine, target: Target, progress: Progress | None = None, vanished: Vanished = Vanished.REFUSE
 ) -> AppendLog:
     """Finish the committed appends that are not done, and index all other new files of the source. Where there is no
-    index, build the one of `origin`, if that has files. Returns the log before these changes. FilesVanished and
-    UsageError as in `append_new`."""
-    opened = existing(index, origin)
-    _check_writable(index, opened.spec if opened is not None else None, origin)
-    log = finish_appends(engine, index, progress, origin)
-    opened = existing(index, origin)
-    of = origin_of(opened.spec) if opened is not None else check_origin(index, origin)
-    if opened is not None or of.has_files():
-        of.build(engine, index, progress, vanished=vanished)
+    index, build the one of the target's origin, if that has files. Returns the log before these changes. FilesVanished
+    and UsageError as in `append_new`."""
+    _check_writable(target)
+    log = finish_appends(engine, target, progress)
+    source = target.source()
+    if target.opened is not None or source.has_files():
+        target.build(engine, source, progress, vanished=vanished)
     return log
 
 
-def _check_writable(index: str, spec: IndexSpec | None, origin: Origin | None) -> None:
+def _check_writable(target: Target) -> None:
     """UsageError where the source is a lake table that no append can commit to, or a folder of one."""
-    source = spec.source_name if spec is not None else check_origin(index, origin).location
+    opened = target.opened
+    spec = opened.spec if opened is not None else None
+    source = spec.source_name if spec is not None else target.required_origin().location
     if is_lake(source):
         append_target(source, spec.partition_types if spec is not None else lake_source(source).types)
         return
     advice = "no append can commit to it; write to the table with its own engine"
     if spec is not None and spec.as_files:
         raise UsageError(
-            f"its source {source} is a lake table whose files were indexed with --as-files; {advice}", index
+            f"its source {source} is a lake table whose files were indexed with --as-files; {advice}", target.location
         )
     if not is_table(source):
         check_plain_files(table_around(storage_at(source).root), source, advice)
 
 
-def finish_appends(
-    engine: Engine, index: str, progress: Progress | None = None, origin: Origin | None = None
-) -> AppendLog:
+def finish_appends(engine: Engine, target: Target, progress: Progress | None = None) -> AppendLog:
     """Finish the committed appends that are not done, one after the other: move the files, index them, mark the append.
     The entries of files that vanish at the same time stay live. Returns the log before these changes."""
-    storage, opened = storage_at(index), existing(index, origin)
+    storage, opened = target.storage, target.opened
     log = open_log(storage)
     began = [append.counts[ORIGIN] for append in log.open if append.counts.get(ORIGIN)]
-    if opened is not None:
-        of = origin_of(opened.spec)
-    else:  # as in the run that began the first append, whatever the arguments of this run
-        of = Origin(**began[0]) if began else check_origin(index, origin)
+    # Without an index: as in the run that began the first append, whatever the arguments of this run.
+    of = Origin(**began[0]) if opened is None and began else target.source()
     root = opened.spec.source if opened is not None else of.location
     for append in log.open:
         source = storage_at(root)
@@ -97,9 +88,9 @@ def finish_appends(
                 folders = {file.path.rpartition("/")[0] for file in append.files}
                 engine.add_partitions(of.location, source.root, {one for one in folders if not is_absolute(one)})
             mark_appended(storage, append)
-        built = of.build(engine, index, progress, append.batch, vanished=Vanished.KEEP)
+        built = target.build(engine, of, progress, append.batch, vanished=Vanished.KEEP)
         if append.table is None:  # else the table's own log proves it; the table may have rewritten the files since
-            _check_indexed(index, source, append)
+            _check_indexed(target, source, append)
         settle(storage, source, append, built.snapshot)
     return log
 
@@ -150,9 +141,10 @@ def _give_up(
     )
 
 
-def _check_indexed(index: str, source: Storage, append: Append) -> None:
+def _check_indexed(target: Target, source: Storage, append: Append) -> None:
     """Raise StorageError where a file of an append exists, and the index does not cover it."""
-    covered = open_index(index).view.covered
+    opened = target.newest()
+    covered = opened.view.covered if opened is not None else {}
     for file in append.files:
         if file.path not in covered:
             with suppress(FileNotFoundError, NotADirectoryError), source.open(file.path):

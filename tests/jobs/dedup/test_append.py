@@ -16,6 +16,7 @@ from gnomon import shadow
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import DedupResult, Origin, append_new, as_rows
 from gnomon.jobs.dedup import append as append_module
+from gnomon.jobs.dedup import bootstrap as bootstrap_module
 from gnomon.jobs.dedup import finish as finish_module
 from gnomon.jobs.dedup import layout as layout_module
 from gnomon.shadow import open_index
@@ -43,6 +44,18 @@ def make_lake(root: Path) -> None:
 def lake(tmp_path: Path) -> Path:
     make_lake(tmp_path)
     return tmp_path
+
+
+def test_an_append_opens_its_index_once(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def noted(place: str) -> shadow.Index:
+        opened.append(place)
+        return open_index(place)
+
+    monkeypatch.setattr(bootstrap_module, "open_index", noted)
+    done = append_new(None, lake / "index", batch(90, 120), "b", report=tmp_path / "report.parquet")
+    assert (done.appended, done.reported, opened) == (20, 10, [str(lake / "index")])
 
 
 def table(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.jobs.build import build
-from gnomon.jobs.dedup import DedupResult, Origin, append_new, append_rows, as_rows, read_batch
+from gnomon.jobs.dedup import AppendRequest, DedupResult, Origin, append_new, append_rows, as_rows, read_batch
 from gnomon.jobs.dedup import append as append_module
 from gnomon.shadow import SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import FilesVanished, IndexNotFound, SourceError, StalePointer
@@ -69,7 +69,7 @@ def test_a_batch_beyond_the_memory_is_appended_alike(lake: Path, memory: int) ->
     table = pa.concat_tables([rows(0, 1500), rows(500, 1000, "copy"), rows(0, 1000, "again")])
     parts = pa.array([str(i % 150) for i in range(3000)])
     batch = as_rows(table.append_column("dt", parts), memory)
-    done = append_rows(batch, lake / "index", "b", order_by=["v desc"])
+    done = append_rows(batch, lake / "index", AppendRequest("b", order_by=["v desc"]))
     assert (done.rows_read, done.already_loaded, done.appended, done.duplicates_in_batch) == (3000, 100, 1400, 1500)
     found = {row["id"]: row["v"] for answer in open_index(lake / "index").fetch_many(range(1500)) for row in answer}
     assert [found[i].partition(" ")[0] for i in (5, 300, 700, 1200)] == ["old", "new", "new", "new"]
