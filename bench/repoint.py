@@ -20,9 +20,8 @@ import typer
 from bench.page import digits, row
 from bench.tables import catalog_of, source_of
 from gnomon.btree.reader import LookupStats
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.lookup import write_index_file

@@ -28,9 +28,8 @@ from pyiceberg.typedef import Record
 
 from bench.measured import measured
 from bench.page import about, digits, row
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from tests.golden.tables.session import CATALOG, SparkBeside, spark_beside
 

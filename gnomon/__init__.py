@@ -170,7 +170,7 @@ def _imported(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
     module = "gnomon.indexer" if name in _OF_SPARK else _MODULES.get(name, "gnomon.shadow")
-    if name in _OF_JOBS and not importlib.import_module("gnomon.jobs.local").has_spark():
+    if name in _OF_JOBS and not importlib.import_module("gnomon.jobs.build").has_spark():
         module = _OF_JOBS[name]  # the same job, for this process alone
     try:
         found = getattr(importlib.import_module(module), name)

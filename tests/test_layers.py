@@ -39,7 +39,7 @@ LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
     "sources.parquet": ["page_decode"],
     "shadow": ["storage", "tables", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
-    "jobs": ["files", "load", "local", "build", "dedup", "dione"],
+    "jobs": ["files", "load", "build", "dedup", "dione"],
     "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }

@@ -10,7 +10,7 @@ from gnomon.commands.engines import EngineName, EngineOption, Engines
 from gnomon.commands.options import Conf, Full, IndexFolder, Json, Master
 from gnomon.commands.output import counted, print_json, say
 from gnomon.commands.progress import shown_progress
-from gnomon.jobs.build import FORMAT_NAMES, Engine
+from gnomon.jobs.build import FORMAT_NAMES, Engine, LocalEngine
 from gnomon.jobs.dedup import (
     AppendRequest,
     BatchRows,
@@ -22,7 +22,6 @@ from gnomon.jobs.dedup import (
     read_batch_locally,
 )
 from gnomon.jobs.files import is_table
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.errors import DamagedMetadata
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.commands.extras import MissingExtra
-from gnomon.jobs.build import Engine
-from gnomon.jobs.local import LocalEngine, has_spark
+from gnomon.jobs.build import Engine, LocalEngine, has_spark
 from gnomon.shadow import UsageError
 
 MOST_ROWS = 50_000_000  # most rows that a command with --engine auto indexes in this process

@@ -18,8 +18,8 @@ from gnomon.commands.options import Conf, IndexFolder, Json, Master
 from gnomon.commands.output import counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
+from gnomon.jobs.build import has_spark
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
-from gnomon.jobs.local import has_spark
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import check_apart, source_of

@@ -3,7 +3,6 @@
 - `stages`  the stages of a job
 - `files`   the files of a source
 - `load`    rows of many keys
-- `local`   the engine of this process
 - `build`   builds of an index
 - `dedup`   appends of the rows of a batch whose key is new
 - `dione`   the import of an index of Dione, and the export of an index in Dione's format

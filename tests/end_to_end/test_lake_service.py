@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.service.settings.table import Settings
 from tests.service.live import live
 from tests.service.processes import until

@@ -12,10 +12,9 @@ from deltalake.exceptions import CommitFailedError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from pyiceberg.exceptions import CommitFailedException
 
-from gnomon.jobs.build import BuildRequest, build
+from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore, UsageError
 from gnomon.shadow.storage import storage_at

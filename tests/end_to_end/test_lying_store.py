@@ -23,12 +23,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from gnomon.base.errors import GnomonError
-from gnomon.jobs.build import BuildRequest, build, write_btree
+from gnomon.jobs.build import BuildRequest, LocalEngine, build, write_btree
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.build.specs import Vanished
 from gnomon.jobs.dedup import Origin, append_new
 from gnomon.jobs.files import CatalogTable
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.maintenance import compact, rebucket, vacuum

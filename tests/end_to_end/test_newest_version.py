@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import IndexBehind, SourceNotFound

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow.errors import DamagedSource, SourceNotFound, UsageError
 from gnomon.shadow.maintenance import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.maintenance.all_versions import NO_VERSION

@@ -1,14 +1,13 @@
 """The build of an index: list, compare, scan, write, commit; and key-value folders.
 
 - `job`               the build
-- `engine`            the engine that scans and writes: Spark or this process
+- `engine`            the engine that scans and writes, and the one of this process
 - `planning`          the plan of a build
 - `specs`             the spec of the index
-- `text_columns`      the columns of text files
 - `key_value_folder`  rows as a key-value folder
 """
 
-from gnomon.jobs.build.engine import Engine
+from gnomon.jobs.build.engine import Engine, LocalEngine, has_spark
 from gnomon.jobs.build.job import BuildResult, build, build_index, build_metadata, nothing_to_do
 from gnomon.jobs.build.key_value_folder import (
     HeldRows,
@@ -22,8 +21,7 @@ from gnomon.jobs.build.key_value_folder import (
     write_rows,
 )
 from gnomon.jobs.build.planning import FORMAT_NAMES, Plan, check_rows, plan
-from gnomon.jobs.build.specs import RESERVED, BuildRequest, Vanished, check_ragged, new_spec
-from gnomon.jobs.build.text_columns import infer_schema
+from gnomon.jobs.build.specs import RESERVED, BuildRequest, Vanished, check_ragged, infer_schema, new_spec
 
 __all__ = [
     "FORMAT_NAMES",
@@ -32,6 +30,7 @@ __all__ = [
     "BuildResult",
     "Engine",
     "HeldRows",
+    "LocalEngine",
     "LocalValues",
     "Measured",
     "Partition",
@@ -44,6 +43,7 @@ __all__ = [
     "build_metadata",
     "check_ragged",
     "check_rows",
+    "has_spark",
     "infer_schema",
     "is_measured",
     "new_spec",

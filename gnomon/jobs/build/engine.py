@@ -1,14 +1,31 @@
-"""The interface of the engine that scans and writes for a build: Spark's tasks (`gnomon.indexer.build`), or this
-process (`gnomon.jobs.local`)."""
+"""The engine that scans and writes for a build: Spark's tasks (`gnomon.indexer.build`), or this process
+(`LocalEngine`), which scans, sorts and writes within a bound of memory."""
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
-from gnomon.jobs.files import CatalogTable, Described
-from gnomon.jobs.stages import Stages
+from gnomon.jobs.files import (
+    CatalogTable,
+    Described,
+    columns_in,
+    exported_maps,
+    no_catalog,
+    scan_file,
+    shares_of,
+    with_rows,
+)
+from gnomon.jobs.stages import Stages, Step
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.fetch import page_maps_path, write_page_maps
+from gnomon.shadow.maintenance import MEMORY_BYTES, index_locally
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage
 from gnomon.shadow.tables import LakeSource, Table
@@ -68,3 +85,102 @@ class Engine(Protocol):
     def errors(self) -> AbstractContextManager[None]:
         """A context manager in which errors of Gnomon reach the caller, also those raised in tasks of the engine."""
         ...
+
+
+FILES = "files"  # the unit of steps
+
+
+def has_spark() -> bool:
+    """Whether Spark's Python package is installed. It is not imported."""
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except (ModuleNotFoundError, ValueError):  # an import finder refuses the name
+        return False
+
+
+class LocalEngine:
+    """Builds in this process. `memory` is the number of bytes that entries may take; entries beyond go to temporary
+    files. UsageError for a build of more than `most_rows` rows."""
+
+    def __init__(self, memory: int = MEMORY_BYTES, most_rows: int | None = None) -> None:
+        self.memory = memory
+        self.most_rows = most_rows
+
+    def read_table(self, source: str) -> CatalogTable | LakeSource:
+        no_catalog(source)
+
+    def folders_table(self, source: str, root: str) -> Table:
+        no_catalog(source)
+
+    def add_partitions(self, source: str, root: str, folders: Collection[str]) -> None:
+        no_catalog(source)
+
+    def columns_of_text(
+        self, root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]
+    ) -> list[tuple[int, pa.Schema]]:
+        return [(i, columns_in(root.storage, format_name, options, info)) for i, info in enumerate(files)]
+
+    def write_page_maps(
+        self,
+        storage: Storage,
+        root: SourceRoot,
+        spec: IndexSpec,
+        segment: str,
+        files: Sequence[SourceFileEntry],
+        stages: Stages,
+    ) -> dict[str, PageMapsEntry]:
+        there = [file for file in files if file.rows]
+        shares = shares_of([file.size for file in there], os.cpu_count() or 1) if there else []
+        made: dict[str, PageMapsEntry] = {}
+        with stages.stage("page maps", len(there), FILES), ThreadPoolExecutor(os.cpu_count()) as pool:
+            for number, share in enumerate(shares):
+                blocks = list(pool.map(lambda file: exported_maps(root.storage, spec, there[file]), share))
+                placed = write_page_maps(storage, page_maps_path(segment, number), blocks)
+                made |= {there[file].path: entry for file, entry in zip(share, placed, strict=True)}
+                stages.tell(Step("page maps", len(made), len(there), FILES))
+        return made
+
+    def write_index_files(
+        self,
+        storage: Storage,
+        root: SourceRoot,
+        spec: IndexSpec,
+        segment: str,
+        described: Sequence[Described],
+        stages: Stages,
+    ) -> tuple[list[IndexFileEntry], list[Described]]:
+        rows = sum(one.likely_rows for one in described)
+        is_about = not all(one.is_counted for one in described)
+        if self.most_rows is not None and rows > self.most_rows:
+            raise UsageError(
+                f"{rows:,} rows are to be indexed, at most {self.most_rows:,} without Spark unless asked for; "
+                "say --engine local, or install Spark (pip install 'gnomon-index[spark]')",
+                root.name,
+            )
+        by_path = {one.entry.path: one for one in described}
+
+        ragged: Counter[str] = Counter()
+
+        def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
+            for split in by_path[file.path].splits:
+                count = partial(_add, ragged, file.path)
+                yield from scan_file(root.storage, file.info, spec, split, count)
+
+        with stages.stage("write", len(described), FILES, rows, is_about):
+            on_progress = _reporter(stages, Step("write", 0, len(described), FILES, rows, is_about))
+            files = [one.entry for one in described]
+            written, counts = index_locally(storage, spec, segment, scan, files, self.memory, on_progress)
+        of_files = {number: ragged[file.path] for number, file in enumerate(files)}
+        return written, with_rows(described, dict(enumerate(counts)), of_files)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        yield
+
+
+def _add(counts: Counter[str], name: str, number: int) -> None:
+    counts[name] += number
+
+
+def _reporter(stages: Stages, step: Step) -> Callable[[int], None]:
+    return lambda done: stages.tell(step._replace(done=done))

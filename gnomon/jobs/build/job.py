@@ -4,12 +4,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from gnomon.jobs.build.engine import Engine
+from gnomon.jobs.build.engine import Engine, LocalEngine
 from gnomon.jobs.build.planning import Plan, plan
-from gnomon.jobs.build.specs import BuildRequest, Vanished, check_case, check_ragged, check_types, new_spec
-from gnomon.jobs.build.text_columns import infer_schema
+from gnomon.jobs.build.specs import (
+    BuildRequest,
+    Vanished,
+    check_case,
+    check_ragged,
+    check_types,
+    infer_schema,
+    new_spec,
+)
 from gnomon.jobs.files import Described, check_unchanged, columns_of, describe
-from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Progress, Span, Stages, job_span
 from gnomon.shadow.commit import Changes, new_segment_id, publish_full, record
 from gnomon.shadow.commit import adopt as adopt_source

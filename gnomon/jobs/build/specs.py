@@ -1,4 +1,4 @@
-"""The spec of an index from a build request."""
+"""The request of a build, and the spec of the index that it makes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -10,7 +10,8 @@ from gnomon.base.actions import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.btree.keys import type_of_arrow
 from gnomon.btree.source_types import mean_the_same, source_type
-from gnomon.jobs.files import Described, listed
+from gnomon.jobs.build.engine import Engine
+from gnomon.jobs.files import Described, is_inferred, listed, merged_columns
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.metadata import (
     DEEP,
@@ -314,3 +315,19 @@ def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyCo
         )
     known = [*dict.fromkeys(n for _, schema in columns for n in schema.names), *partitions]
     raise UnknownColumn(no_column([name], known))
+
+
+def infer_schema(
+    engine: Engine,
+    root: SourceRoot,
+    format_name: str,
+    options: Options,
+    files: Sequence[FileInfo],
+    spec: IndexSpec | None,
+) -> str:
+    """DDL of the known columns and the columns of these files (`jobs.files.merged_columns`). Empty for formats whose
+    files declare their columns, and where the user gave a schema."""
+    if not is_inferred(format_name, options):
+        return ""
+    found = engine.columns_of_text(root, format_name, options, files) if files else []
+    return merged_columns(format_name, files, found, spec)

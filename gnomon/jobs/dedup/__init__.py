@@ -1,29 +1,27 @@
 """Appends of the rows of a batch whose key is new.
 
-- `batch_files`     the files of a batch
-- `batch_columns`   the columns of a batch
-- `batch_plan`      a batch in the types of the source
-- `check`           the rows whose key is new
-- `partition_text`  the texts of partition columns
-- `row_digest`      a digest of the rows of a batch
-- `layout`          format, columns and folders of new files
-- `rejected`        the report of rows that were not appended
-- `staged_files`    new rows in files that no reader sees
-- `batch_rows`      the interface of the engine that checks the rows and writes the new ones
-- `source_cast`     casts to the columns of the source
-- `local_rows`      the rows of a batch in this process
-- `bootstrap`       the index of an append, and the source of one that does not exist yet
-- `finish`          finishes appends that were interrupted
-- `append`          appends the rows whose key is new, each key once
-- `append_locally`  the append in this process
+- `batch_plan`     a batch in the types of the source
+- `check`          the rows whose key is new
+- `source_cast`    casts to the columns of the source
+- `row_digest`     a digest of the rows of a batch
+- `layout`         format, columns and folders of new files
+- `rejected`       the report of rows that were not appended
+- `staging`        the rows of a batch, and new ones in files that no reader sees
+- `local_rows`     the rows of a batch in this process
+- `target`         the index of an append, brought up to date
+- `append`         appends the rows whose key is new, each key once
 """
 
-from gnomon.jobs.dedup.append import AppendRequest, DedupResult, append_rows
-from gnomon.jobs.dedup.append_locally import append_new, read_batch
-from gnomon.jobs.dedup.batch_files import BatchFile, batch_digest, task_shares
-from gnomon.jobs.dedup.batch_plan import BatchPlan, members_of, plan_batch, rows_of
-from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
-from gnomon.jobs.dedup.bootstrap import Origin, Target
+from gnomon.jobs.dedup.append import AppendRequest, DedupResult, append_new, append_rows, read_batch
+from gnomon.jobs.dedup.batch_plan import (
+    BatchFile,
+    BatchPlan,
+    batch_digest,
+    members_of,
+    plan_batch,
+    rows_of,
+    task_shares,
+)
 from gnomon.jobs.dedup.check import (
     ATTEMPT_BITS,
     NEW,
@@ -40,21 +38,23 @@ from gnomon.jobs.dedup.check import (
 )
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
-from gnomon.jobs.dedup.partition_text import PartitionText, partition_texts, text_of
 from gnomon.jobs.dedup.rejected import RejectedAt
 from gnomon.jobs.dedup.row_digest import digest_of, hashed_text, hashed_type
-from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
-from gnomon.jobs.dedup.staged_files import (
+from gnomon.jobs.dedup.source_cast import PartitionText, SourceCast, cast_to, first_cast, partition_texts, text_of
+from gnomon.jobs.dedup.staging import (
     DIGEST,
     NULLS,
     NUMBERS,
     PART_PREFIX,
+    BatchRows,
     Piece,
     Staged,
+    Staging,
     StagingWriter,
     part_columns,
     staged_of,
 )
+from gnomon.jobs.dedup.target import Origin, Target
 
 __all__ = [
     "ATTEMPT_BITS",

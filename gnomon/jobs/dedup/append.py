@@ -15,16 +15,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from gnomon.base.actions import Action
 from gnomon.jobs.build import Vanished
-from gnomon.jobs.dedup.batch_rows import BatchRows, Staging
-from gnomon.jobs.dedup.bootstrap import Origin, Target
 from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of
-from gnomon.jobs.dedup.finish import ORIGIN, bring_up_to_date, finish_appends
 from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
+from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
 from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
 from gnomon.jobs.dedup.row_digest import rows_of
-from gnomon.jobs.dedup.staged_files import COUNTS, FILES, Staged, StageRunAgain
+from gnomon.jobs.dedup.staging import COUNTS, FILES, BatchRows, Staged, StageRunAgain, Staging
+from gnomon.jobs.dedup.target import ORIGIN, Origin, Target, bring_up_to_date, finish_appends
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.commit import (
@@ -42,6 +43,7 @@ from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, St
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe, storage_at
 from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit, is_lake
+from gnomon.sources import Options
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
 KEEP = "keep"
@@ -337,3 +339,31 @@ def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
             action=Action.DEDUP_NULL_KEYS,
         )
     return ALL_PRESENT
+
+
+def append_new(
+    spark: None,
+    index: Place,
+    batch: LocalRows | pa.Table,
+    batch_id: str,
+    scope: str = "table",
+    progress: Progress | None = None,
+    **options: Any,
+) -> DedupResult:
+    """Append the rows of `batch` whose key the source does not have, and index them, as `append_rows`; the options are
+    those of `AppendRequest`. `spark` is None."""
+    _check_session(spark)
+    return append_rows(as_rows(batch), index, AppendRequest(batch_id, scope, **options), progress)
+
+
+def read_batch(
+    spark: None, path: Place, index: Index | Place | None, format: str = "auto", options: Options | None = None
+) -> LocalRows:
+    """The rows of a file, or of the files of a folder, for `append_new`. `spark` is None."""
+    _check_session(spark)
+    return read_batch_locally(path, index, format, options)
+
+
+def _check_session(spark: object) -> None:
+    if spark is not None:
+        raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")

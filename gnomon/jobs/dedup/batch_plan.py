@@ -1,23 +1,144 @@
-"""A batch, of any format and on any store: its files, its columns in the types of the source, and its rows."""
+"""A batch, of any format and on any store: its files, its columns in the types of the source, and its rows.
 
-from collections.abc import Iterator, Mapping, Sequence
+Types are Arrow's, as an engine holds them: this process as the files have them, Spark in `common_type`. A column that
+the source has, too, gets the source's type if that type holds every value of the file's type: numbers are widened.
+Other columns keep the type of the files. Values in text files have no type: they are parsed in the types of the
+source's columns, and refused where they do not fit."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
+from gnomon.base.actions import Action
+from gnomon.base.errors import check_memory
 from gnomon.jobs.build import Engine, check_ragged, infer_schema
-from gnomon.jobs.dedup.batch_columns import column_kinds, csv_columns, in_kind, json_columns
-from gnomon.jobs.dedup.batch_files import TEXT, BatchFile, batch_root, describe_batch, open_file
+from gnomon.jobs.files import READERS, check_names, listed, of_one_format
 from gnomon.jobs.load import NoType, source_columns
-from gnomon.shadow import Index, UsageError, open_index
-from gnomon.shadow.metadata import SourceRoot
-from gnomon.shadow.storage import FileInfo, Place, Readable, as_location
-from gnomon.sources import FORMATS, Options, Split, check_options, open_source
+from gnomon.shadow import Index, open_index, to_json
+from gnomon.shadow.errors import OptionError, SourceNotFound, UnsupportedFormat, UsageError
+from gnomon.shadow.metadata import SourceRoot, source_root
+from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
+from gnomon.shadow.tables import check_plain_files, partition_values
+from gnomon.shadow.values import python_values
+from gnomon.sources import FORMATS, Options, Split, check_options, detect, open_source
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.text import flag, open_jsonl
-from gnomon.sources.types import NOT_JSON, RefusedValue, decode_object, one_value, parse_ddl, to_ddl
+from gnomon.sources.types import (
+    NOT_JSON,
+    SAFE_CAST,
+    WIDENED,
+    RefusedValue,
+    Unfit,
+    can_hold,
+    conform,
+    converter,
+    decode_object,
+    one_value,
+    parse_ddl,
+    to_ddl,
+)
+
+FORMAT_NAMES = ("auto", *FORMATS)
+LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
+MOST_TASKS = 10_000
+EXPECTED = "a batch: a data file whose name engines do not skip, or a folder of such files"
+TEXT = {"whole_file": "true"}  # a batch is read from beginning to end, so compressed text is allowed
+# The options for a text file that is opened for its digest only: no content is an error.
+BARE_TEXT = {"csv": {**TEXT, "schema": "", "header": "false", "quote": ""}, "jsonl": {**TEXT, "schema": ""}}
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file of a batch: the values of its partition folders, its own columns, its options, and its splits."""
+
+    info: FileInfo
+    values: Mapping[str, str | None]
+    schema: pa.Schema
+    options: Options
+    splits: Sequence[Split]
+
+
+def batch_digest(path: Place, format: str = "auto") -> str:
+    """A name for a batch, 16 hex digits. It depends on the paths of its files below `path`, their sizes, and some of
+    their bytes (a footer, a header, both ends of a text). A copy has the same name, whatever its times."""
+    root, format_name, infos = batch_root(as_location(path), format)
+    options = BARE_TEXT.get(format_name, {})
+
+    def found(info: FileInfo) -> str:
+        with open_file(root.storage, info) as reader, of_one_format(reader, format_name):
+            return open_source(reader, format_name, options).digest
+
+    digest = hashlib.blake2b(digest_size=8)
+    with ThreadPoolExecutor(READERS) as pool:
+        for info, of_file in zip(infos, pool.map(found, infos), strict=True):
+            digest.update(f"{info.path}\0{info.size}\0{of_file}\0".encode())
+    return digest.hexdigest()
+
+
+def batch_root(path: str, format: str) -> tuple[SourceRoot, str, list[FileInfo]]:
+    """The root of a batch, its format (that of its first file if `auto`), and its files, ordered by path.
+    SourceNotFound where there are none, UsageError where they belong to a lake table."""
+    if format not in FORMAT_NAMES:
+        raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {format!r}")
+    if not path:
+        raise SourceNotFound("no such file", "(empty)", expected=EXPECTED)
+    try:
+        root = source_root(path)
+    except SourceNotFound as error:
+        raise SourceNotFound(error.what, error.path, expected=EXPECTED) from None
+    infos, lake_table = root.listing()
+    check_plain_files(lake_table, path, "write its live rows to plain files, and append these")
+    if format == "auto":
+        with open_file(root.storage, infos[0]) as reader:
+            format = detect(reader)
+        check_names(root, format, infos)
+    return root, format, infos
+
+
+def describe_batch(
+    root: SourceRoot, format: str, infos: Sequence[FileInfo], options: Options, tasks: int
+) -> list[BatchFile]:
+    """Open each file, read its metadata, and divide it into splits for a number of tasks. A file that is damaged, has
+    another format, names a column twice, or has other partition columns is an error."""
+    is_partitioned = bool(root.partitions(infos))
+    target = min(max(sum(info.size for info in infos) // tasks, LEAST_SPLIT), LARGEST_SPLIT)
+
+    def one(info: FileInfo) -> BatchFile:
+        with open_file(root.storage, info) as reader:
+            with of_one_format(reader, format):
+                source = open_source(reader, format, options)
+            schema = source.schema
+            if twice := [name for name in schema.names if schema.names.count(name) > 1]:
+                raise UsageError(f"it has more than one column {twice[0]}; expected each name once", reader.name)
+            values = partition_values(root.partition_of(info.path, is_partitioned))
+            return BatchFile(info, values, schema, options, source.splits(target))
+
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(one, infos))
+
+
+def task_shares(files: Sequence[BatchFile], tasks: int) -> list[list[tuple[int, Split]]]:
+    """The splits for each task, each with the ordinal of its file. A task gets consecutive splits, and all tasks get
+    about the same number of bytes. There are about `tasks` tasks, or more where splits are many."""
+    pieces = [(ordinal, split) for ordinal, file in enumerate(files) for split in file.splits]
+    tasks = min(len(pieces), max(tasks, len(pieces) // 64), MOST_TASKS)
+    sizes = np.array([end - begin + 1 for _, (begin, end) in pieces], dtype=np.int64)
+    ends = np.cumsum(sizes)
+    owners = (ends - sizes // 2 - 1) * tasks // ends[-1]
+    return [[pieces[i] for i in np.flatnonzero(owners == task).tolist()] for task in np.unique(owners)]
+
+
+def open_file(storage: Readable, info: FileInfo) -> AbstractContextManager[OpenFile]:
+    """An open file of the batch. StalePointer where it changed since the listing."""
+    return listed(storage, info, "while the batch was read", Action.RUN_WHOLE)
+
 
 Opened = tuple[FileInfo, Mapping[str, str | None], Options]  # the part of a `BatchFile` that a task needs
 OUT_BYTES = 16 << 20  # of rows that are yielded at a time
@@ -240,3 +361,130 @@ def _constant(values: Mapping[str, str | None], column: pa.Field, rows: int) -> 
     """A column that a file does not have: the text of its folder, or nulls."""
     value = values.get(column.name)
     return pa.nulls(rows, column.type) if value is None else pa.repeat(pa.scalar(value, column.type), rows)
+
+
+EXTENSION = "extension<"  # prefix of Arrow's names of extension types, like UUID
+
+
+Held = Callable[[pa.DataType], pa.DataType]  # the type in which an engine holds a column; NoType where there is none
+
+
+def column_kinds(
+    files: Sequence[BatchFile], wanted: Mapping[str, pa.DataType], in_utc: bool, engine: str, held: Held
+) -> dict[str, pa.DataType]:
+    """The type of each column of some files, without partition columns: `wanted`, the source's type, if it holds the
+    types of all files, else one of the files' types, as the engine holds it. With `in_utc` a timestamp without a zone
+    is an instant. UsageError where the engine cannot hold a column, or no file's type holds the types of the other
+    files."""
+    found: dict[str, dict[pa.DataType, str]] = {}
+    for file in files:
+        for field in file.schema:
+            if field.name not in file.values:
+                found.setdefault(field.name, {}).setdefault(field.type, file.info.path)
+    return {name: _kind(name, kinds, wanted.get(name), in_utc, engine, held) for name, kinds in found.items()}
+
+
+def _kind(
+    name: str, found: Mapping[pa.DataType, str], wanted: pa.DataType | None, in_utc: bool, engine: str, held: Held
+) -> pa.DataType:
+    """The type of a column that has these types in files, each with its first file."""
+    if wanted is not None and all(_fits(kind, wanted, in_utc, held) for kind in found):
+        return wanted
+    own: dict[str, pa.DataType] = {}
+    for kind, path in found.items():
+        if types.is_null(kind):
+            continue
+        try:
+            own[path] = held(kind)
+        except NoType:
+            raise UsageError(f"column {name} of type {kind} has no {engine} type; leave it out", path) from None
+    for one in own.values():
+        if all(_fits(kind, one, False, held) for kind in found):
+            return one
+    if own:
+        shown = ", ".join(f"{one} in {path}" for path, one in list(own.items())[:3])
+        raise UsageError(f"batch: column {name} is {shown}; expected one type in all of its files")
+    return pa.string()
+
+
+def _fits(found: pa.DataType, kind: pa.DataType, in_utc: bool, held: Held) -> bool:
+    """Whether a column of a file may be cast to a type that the engine holds: the cast keeps or refuses each value. It
+    does not cut a fraction, drop a field of a record or parse text. It does not give a zone to a time, except UTC
+    within records and lists, where INT96 has no zone."""
+    try:
+        own = held(found)
+    except NoType:
+        return False
+    if found == kind or (types.is_timestamp(found) and types.is_timestamp(kind) and not found.tz and in_utc):
+        return True
+    return can_hold(found, kind, SAFE_CAST) and (own == kind or can_hold(found, kind, WIDENED))
+
+
+def in_kind(array: pa.Array, column: pa.Field, offsets: pa.Array, by_ordinal: bool, path: str) -> pa.Array:
+    """A column of a file in the type of a column of the batch. UnsupportedFormat, with the value and its place, where
+    the type does not hold it. `offsets` has the place of each value: the row in the file if `by_ordinal`, else the
+    byte."""
+    name, kind = column.name, column.type
+    try:
+        return conform(array, kind)
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
+        place = next((i for i in range(len(array) - 1) if not _is_kept(array.slice(i, 1), kind)), len(array) - 1)
+    value, offset = to_json(python_values(array.slice(place, 1))[0]), offsets[place].as_py()
+    where = f"column {name}, row {offset}" if by_ordinal else f"column {name}"
+    raise UnsupportedFormat(f"{where}: {kind} does not hold {value}", path, None if by_ordinal else offset)
+
+
+def _is_kept(array: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        conform(array, kind)
+    except (Unfit, pa.ArrowException) as error:
+        check_memory(error)
+        return False
+    return True
+
+
+def csv_columns(names: Sequence[str], wanted: Mapping[str, pa.DataType], known: Mapping[str, str]) -> pa.Schema:
+    """The types of the fields of CSV files: the source's types that can be parsed from text, else text. `known` has
+    Arrow's names of the types in the source's files."""
+    return pa.schema([(name, _as_text(pa.string(), wanted.get(name), known.get(name, ""), True)) for name in names])
+
+
+def json_columns(
+    found: pa.Schema, wanted: Mapping[str, pa.DataType], known: Mapping[str, str], absent: Sequence[str]
+) -> pa.Schema:
+    """The types of the members of JSON rows: the source's types, or the `found` types where the source's records lack
+    fields of the rows. The columns `absent`, which no row has, are null."""
+    read = [one.with_type(_as_text(one.type, wanted.get(one.name), known.get(one.name, ""))) for one in found]
+    return pa.schema([*read, *(pa.field(name, pa.null()) for name in absent)])
+
+
+def _as_text(found: pa.DataType, wanted: pa.DataType | None, known: str, flat: bool = False) -> pa.DataType:
+    """The type in which a column of a text file is read. `flat`: its values are not nested."""
+    if wanted is None or (types.is_binary(wanted) and known.startswith(EXTENSION)):
+        return found
+    try:
+        to_ddl(pa.schema([("c", wanted)]))
+        if flat and not (types.is_string(wanted) or types.is_binary(wanted)):
+            converter(wanted)
+    except (OptionError, TypeError):
+        return found
+    return found if _lacks(wanted, found) or _has_odd_keys(wanted) else wanted
+
+
+def _lacks(wanted: pa.DataType, found: pa.DataType) -> bool:
+    """Whether a record in a type, maybe nested, lacks a field that was found."""
+    if types.is_list(wanted) and types.is_list(found):
+        return _lacks(wanted.value_type, found.value_type)
+    if types.is_map(wanted) and types.is_struct(found):
+        return any(_lacks(wanted.item_type, field.type) for field in found)
+    if types.is_struct(wanted) and types.is_struct(found):
+        known = {field.name: field.type for field in wanted}
+        return any(field.name not in known or _lacks(known[field.name], field.type) for field in found)
+    return False
+
+
+def _has_odd_keys(kind: pa.DataType) -> bool:
+    """Whether a map in a type has keys that JSON cannot have."""
+    odd = types.is_map(kind) and not types.is_string(kind.key_type)
+    return odd or any(_has_odd_keys(kind.field(i).type) for i in range(kind.num_fields))

@@ -18,17 +18,14 @@ from gnomon.btree.hash_columns import plain_column, xxhash64_columns
 from gnomon.btree.key_batch import comparable
 from gnomon.btree.keys import adjacent
 from gnomon.btree.source_types import value_type
-from gnomon.jobs.build import Engine
-from gnomon.jobs.dedup.batch_files import BatchFile
-from gnomon.jobs.dedup.batch_plan import members_of, plan_batch, rows_of
-from gnomon.jobs.dedup.batch_rows import Staging
+from gnomon.jobs.build import Engine, LocalEngine
+from gnomon.jobs.dedup.batch_plan import BatchFile, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
-from gnomon.jobs.dedup.staged_files import DIGEST, NULLS, Staged, StagingWriter, part_columns, staged_of
+from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
 from gnomon.jobs.load import Count, LookupCounters, NoType, gathered, key_names, typed_keys
-from gnomon.jobs.local import LocalEngine
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter

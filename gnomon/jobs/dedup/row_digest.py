@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from gnomon.btree.hash_columns import xxhash64_columns
-from gnomon.jobs.dedup.partition_text import form_of
+from gnomon.jobs.dedup.source_cast import form_of
 from gnomon.jobs.load import NoType, common_type, plain_values
 from gnomon.shadow import to_json
 from gnomon.shadow.values import python_values

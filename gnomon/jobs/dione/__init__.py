@@ -2,11 +2,9 @@
 
 - `import_index`   the import: a build whose entries come from Dione's index
 - `export_index`   the export
-- `export_files`   the index files of an export
-- `export_folder`  the folder of an export, to which one export at a time writes
+- `export_folder`  the files of an export, and their folder, to which one export at a time writes
 - `dione_index`    the files and columns of an index of Dione
 - `entry_import`   the entries of an index of Dione, with pointers translated and compared with the source
-- `engine`         the engine of an import
 """
 
 from gnomon.jobs.dione.dione_index import DATA_TABLE

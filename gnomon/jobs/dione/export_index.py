@@ -10,8 +10,7 @@ from gnomon.btree import BTreeError
 from gnomon.btree.dione import check_hashed
 from gnomon.btree.schema import Column, EntrySchema
 from gnomon.jobs.dione.dione_index import DATA_TABLE, KEYS, MORE_FIELDS, SEPARATOR
-from gnomon.jobs.dione.export_files import ExportedFiles, hadoop_location
-from gnomon.jobs.dione.export_folder import ExportFolder
+from gnomon.jobs.dione.export_folder import ExportedFiles, ExportFolder, hadoop_location
 from gnomon.shadow.errors import ShadowError, UsageError
 from gnomon.shadow.maintenance import MEMORY_BYTES
 from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, View, check_apart, open_view, source_of

@@ -1,6 +1,8 @@
-"""Rows, columns and fingerprints of the source's files, read from their own metadata."""
+"""The files of a source: rows, columns and fingerprints, from the metadata of each; the columns of text files, inferred
+from their rows; and what tasks read of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,12 +10,36 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from gnomon.base.actions import Action
+from gnomon.btree.keys import type_of_arrow
 from gnomon.shadow.commit import wider
-from gnomon.shadow.errors import BuildFailed, FileChanged, SourceError, StalePointer, UnsupportedFormat
-from gnomon.shadow.metadata import DigestChecks, IndexSpec, SourceFileEntry, SourceRoot
-from gnomon.shadow.storage import FileInfo, OpenFile, Readable, difference, join
-from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_source
-from gnomon.sources.types import parse_ddl
+from gnomon.shadow.errors import (
+    BuildFailed,
+    FileChanged,
+    SourceError,
+    StalePointer,
+    StorageError,
+    UnsupportedFormat,
+    UsageError,
+)
+from gnomon.shadow.maintenance import stored_columns
+from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntry, SourceRoot
+from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join
+from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
+from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
+
+MOST_TASKS = 10_000
+
+
+def shares_of(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """The ordinals of files for each task. The largest files come first, each for the task with the fewest bytes."""
+    tasks = [(0, task) for task in range(max(1, min(len(sizes), max(4 * cores, len(sizes) // 64), MOST_TASKS)))]
+    shares: list[list[int]] = [[] for _ in tasks]
+    for file in sorted(range(len(sizes)), key=lambda file: -sizes[file]):
+        load, task = heapq.heappop(tasks)
+        shares[task].append(file)
+        heapq.heappush(tasks, (load + sizes[file] + 1, task))
+    return shares
+
 
 WHILE_LISTED = "while the source was listed"
 BUT_NAMED = "but the table's metadata names it"  # of a lake table, which has no listing
@@ -178,3 +204,105 @@ def columns_of(described: Sequence[Described], known: Mapping[str, str], declare
         for field in one.schema:
             columns[field.name] = wider(columns.get(field.name, ""), str(field.type))
     return columns
+
+
+def is_inferred(format_name: str, options: Options) -> bool:
+    """Whether columns are inferred from the rows: the files do not declare them, and the user gave no schema."""
+    return FORMATS[format_name].infer is not None and "schema" not in options
+
+
+def columns_in(storage: Readable, format_name: str, options: Options, info: FileInfo) -> pa.Schema:
+    """The columns of one file. Its metadata is for `merged_columns`."""
+    infer = FORMATS[format_name].infer
+    assert infer is not None
+    with listed(storage, info) as reader, of_one_format(reader, format_name):
+        return infer(reader, options)
+
+
+def infer_locally(root: SourceRoot, format_name: str, options: Options, files: Sequence[FileInfo]) -> str:
+    """DDL of the columns of these files, read one after the other."""
+    schemas = [columns_in(root.storage, format_name, options, info) for info in files]
+    return merged_columns(format_name, files, list(enumerate(schemas)), None)
+
+
+def merged_columns(
+    format_name: str, files: Sequence[FileInfo], found: Sequence[tuple[int, pa.Schema]], spec: IndexSpec | None
+) -> str:
+    """DDL of the known columns, if the index has a spec, and the columns of these files, with types widened to hold
+    every value. `found` has the columns of each file by its ordinal. UsageError names the first file that would give an
+    indexed column another type."""
+    merge = FORMATS[format_name].merge
+    assert merge is not None
+    by_schema: dict[bytes, int] = {}
+    for ordinal, schema in sorted(found, key=lambda one: one[0]):
+        by_schema.setdefault(schema.serialize().to_pybytes(), ordinal)
+    schemas = [pa.ipc.read_schema(pa.py_buffer(text)) for text in by_schema]  # with the metadata for the merge
+    known = [_known(spec)] if spec and spec.schema else []
+    merged = merge([*known, *schemas])
+    if spec is not None and _changed(spec, merged):
+        for ordinal, schema in zip(by_schema.values(), schemas, strict=True):
+            for changed in _changed(spec, merge([*known, schema])):
+                raise UsageError(changed, files[ordinal].path)
+    return to_ddl(merged)
+
+
+def _known(spec: IndexSpec) -> pa.Schema:
+    """The columns known before. An indexed column with only nulls is a string, and stays one."""
+    indexed = {one.name for one in (*spec.stored_keys, *spec.include)}
+    return pa.schema(
+        [
+            field.remove_metadata() if field.name in indexed and field.metadata == {COMMENT: NOTHING} else field
+            for field in parse_ddl(spec.schema)
+        ]
+    )
+
+
+def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:
+    """The error texts for indexed columns that have another type in a schema than in the index."""
+    columns = [
+        (one, schema.field(one.name).type) for one in (*spec.stored_keys, *spec.include) if one.name in schema.names
+    ]
+    return [
+        f"column {one.name} is {found}, elsewhere in the source it is {one.source_type or one.type}"
+        for one, found in columns
+        if type_of_arrow(found) != one.type
+    ]
+
+
+def scan_file(
+    storage: Readable, info: FileInfo, spec: IndexSpec, split: Split, on_ragged: Callable[[int], None]
+) -> Iterator[list[pa.Array]]:
+    """The batches of a range of a listed file, as `stored_columns` makes them. `on_ragged` is called at the end, with
+    the number of ragged records. StalePointer where the file changed since the listing."""
+    with listed(storage, info) as reader:
+        source = open_source(reader, spec.format, spec.read_options)
+        names = [column.name for column in (*spec.stored_keys, *spec.include)]
+        there = [name for name in names if name in source.schema.names]
+        yield from stored_columns(spec, source.scan(reader, there, split), reader.name)
+        on_ragged(source.ragged)
+
+
+def check_visible(storage: Storage, sizes: Mapping[str, int]) -> None:
+    """Raise StorageError where tasks wrote files of these sizes to disks of other machines."""
+    for path, size in sizes.items():
+        try:
+            with storage.open(path) as file:
+                found = file.size
+        except FileNotFoundError:
+            found = -1
+        if found != size:
+            raise StorageError(
+                f"a task wrote {size:,} bytes, and {'none' if found < 0 else found} are here; expected a disk that "
+                "executors and this machine share: docs/operations/cluster.md; nothing was committed",
+                f"{storage.root}/{path}",
+            )
+
+
+def exported_maps(source: Readable, spec: IndexSpec, file: SourceFileEntry) -> bytes:
+    """The page maps of a file. StalePointer where the file changed since the listing."""
+    with listed(source, file.info) as reader:
+        found = open_mapped(reader, spec.format, spec.read_options)
+        if found.digest != file.digest:
+            what = "the file changed while its page maps were made"
+            raise StalePointer(what, reader.name, action=Action.BUILD_AGAIN)
+        return found.export_maps(reader, spec.page_maps == DEEP)

@@ -1,22 +1,30 @@
 """The rows of many keys.
 
-- `arguments`     the arguments of a load
-- `counters`      the counts of a load
-- `key_columns`   keys of a sample in the types of an index
-- `key_files`     the key columns of a file
-- `column_types`  the types of the columns of a load
-- `task_batches`  the batches of rows in a task
+- `key_columns`   keys of a sample, or of a file, in the types of an index
+- `columns`       the columns of a load, and their types
+- `batches`       batches of rows, joined, divided and written
 - `row_reader`    pointers to rows
 - `load_locally`  the load in this process
-- `parquet_rows`  rows as Parquet files
 """
 
-from gnomon.jobs.load.arguments import check_given, check_sample, check_unreadable, payload_columns, reader_of
-from gnomon.jobs.load.column_types import NoType, common_type, first_refused, in_type, source_columns
-from gnomon.jobs.load.counters import Count, FetchCounters, LoadCounters, LookupCounters
+from gnomon.jobs.load.batches import gathered, runs, write_parquet
+from gnomon.jobs.load.columns import (
+    NoType,
+    check_given,
+    check_sample,
+    check_unreadable,
+    common_type,
+    first_refused,
+    in_type,
+    payload_columns,
+    reader_of,
+    source_columns,
+)
 from gnomon.jobs.load.key_columns import (
     KEY_PREFIX,
+    KeyFile,
     as_returned,
+    key_file,
     key_names,
     narrowing,
     plain_values,
@@ -25,11 +33,20 @@ from gnomon.jobs.load.key_columns import (
     typed_key,
     typed_keys,
 )
-from gnomon.jobs.load.key_files import KeyFile, key_file
 from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
-from gnomon.jobs.load.parquet_rows import write_parquet
-from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
-from gnomon.jobs.load.task_batches import gathered, runs
+from gnomon.jobs.load.row_reader import (
+    ERROR,
+    FILE,
+    OFFSET,
+    SIZE,
+    SUB_OFFSET,
+    Count,
+    FetchCounters,
+    LoadCounters,
+    LookupCounters,
+    OutputColumns,
+    RowReader,
+)
 
 __all__ = [
     "ERROR",

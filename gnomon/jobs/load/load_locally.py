@@ -11,12 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.jobs.load.arguments import check_sample, check_unreadable, payload_columns, reader_of
-from gnomon.jobs.load.column_types import in_type, source_columns
-from gnomon.jobs.load.counters import Count, LoadCounters
+from gnomon.jobs.load.batches import gathered
+from gnomon.jobs.load.columns import check_sample, check_unreadable, in_type, payload_columns, reader_of, source_columns
 from gnomon.jobs.load.key_columns import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
-from gnomon.jobs.load.row_reader import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, OutputColumns, RowReader
-from gnomon.jobs.load.task_batches import gathered
+from gnomon.jobs.load.row_reader import (
+    ERROR,
+    FILE,
+    OFFSET,
+    SIZE,
+    SUB_OFFSET,
+    Count,
+    LoadCounters,
+    OutputColumns,
+    RowReader,
+)
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place, patiently

@@ -1,4 +1,4 @@
-"""Pointers to rows: the second half of a load.
+"""Pointers to rows, the second half of a load, and its counts.
 
 A reader takes pointers in file order. It reads a page or block of several rows once, and decodes a row of several
 pointers once."""
@@ -13,13 +13,70 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gnomon.base.actions import Action
-from gnomon.jobs.load.counters import FetchCounters
-from gnomon.jobs.load.task_batches import firsts, next_cut, numbers_of, row_bytes, slices, taken, without_nulls
+from gnomon.jobs.load.batches import firsts, next_cut, numbers_of, row_bytes, slices, taken, without_nulls
 from gnomon.shadow.errors import SourceError, StalePointer, UsageError
 from gnomon.shadow.fetch import FetchReads
+from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.rows_of_files import RowsOfFiles
 from gnomon.sources import NO_ROW, Numbers
 from gnomon.sources.types import int64s
+
+
+class Counter(Protocol):
+    """A sum, over the tasks of Spark (an Accumulator) or in this process (`Count`)."""
+
+    @property
+    def value(self) -> int: ...
+
+    def add(self, term: int) -> None: ...
+
+
+class Count:
+    """A sum in this process. Threads may not share it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, term: int) -> None:
+        self.value += term
+
+
+@dataclass
+class LookupCounters:
+    """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
+
+    index_bytes: Counter  # bytes read of index files and Bloom filters
+    files_spared: Counter  # ruled out by their Bloom filter; below, searches of other files in each way
+    files_by_key: Counter
+    files_by_leaf: Counter
+    files_read_whole: Counter
+    keys: Counter  # rows of the sample, and the rows that have an entry
+    matched: Counter
+
+    def add(self, stats: MatchStats) -> None:
+        """Add the counts of a task."""
+        self.index_bytes.add(stats.bytes)
+        self.files_spared.add(stats.files_spared)
+        self.files_by_key.add(stats.files_by_key)
+        self.files_by_leaf.add(stats.files_by_leaf)
+        self.files_read_whole.add(stats.files_read_whole)
+
+
+@dataclass
+class FetchCounters:
+    """Sums over the tasks that fetch rows; a retried task counts twice."""
+
+    source_bytes: Counter
+    map_bytes: Counter
+    rows: Counter
+    unreadable: Counter
+    tasks: Counter
+
+
+@dataclass
+class LoadCounters(LookupCounters, FetchCounters):
+    """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
+
 
 OURS = "__gnomon_"  # prefix of the temporary columns of a load
 FILE, OFFSET, SUB_OFFSET, SIZE = "__gnomon_file", "__gnomon_offset", "__gnomon_sub_offset", "__gnomon_size"

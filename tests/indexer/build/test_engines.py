@@ -15,8 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.build import SparkEngine, write_btree
-from gnomon.jobs.build import BuildRequest, BuildResult, LocalValues, build_index, write_rows
-from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.build import BuildRequest, BuildResult, LocalEngine, LocalValues, build_index, write_rows
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata import DEEP
 from tests.indexer.test_formats import CASES, ENDINGS, rows_of

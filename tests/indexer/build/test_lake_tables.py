@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import filter_new, load, read_index
 from gnomon.indexer.build import SparkEngine
-from gnomon.jobs.build import BuildRequest, build_metadata, plan
+from gnomon.jobs.build import BuildRequest, LocalEngine, build_metadata, plan
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import (
     DamagedMetadata,

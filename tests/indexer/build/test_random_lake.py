@@ -16,9 +16,8 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import LongType
 from pyiceberg.utils.config import Config
 
-from gnomon.jobs.build import BuildRequest
+from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at

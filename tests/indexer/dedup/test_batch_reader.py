@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import gnomon.jobs.dedup.batch_files as files_module
+import gnomon.jobs.dedup.batch_plan as files_module
 from gnomon.commands.failures import one_line
 from gnomon.indexer import append_new, batch_digest, build, filter_new, read_batch
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.jobs.build import BuildRequest, job, planning
+from gnomon.jobs.build import BuildRequest, LocalEngine, job, planning
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.dedup import append_new, finish
-from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.dedup import append_new
+from gnomon.jobs.dedup import target as finish
 from gnomon.shadow import open_index
 from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at

@@ -25,10 +25,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from gnomon.jobs.build import BuildRequest, build
+from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
-from gnomon.jobs.local import LocalEngine
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import IndexBehind, SpecMismatch, UsageError
 from gnomon.shadow.metadata import read_snapshot

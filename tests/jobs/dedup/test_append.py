@@ -16,9 +16,9 @@ from gnomon import shadow
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import DedupResult, Origin, append_new, as_rows
 from gnomon.jobs.dedup import append as append_module
-from gnomon.jobs.dedup import bootstrap as bootstrap_module
-from gnomon.jobs.dedup import finish as finish_module
 from gnomon.jobs.dedup import layout as layout_module
+from gnomon.jobs.dedup import target as bootstrap_module
+from gnomon.jobs.dedup import target as finish_module
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.errors import ConcurrentCommit

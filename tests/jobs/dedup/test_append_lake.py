@@ -20,7 +20,7 @@ from pyiceberg.exceptions import BadRequestError
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import Origin, append_new, as_rows
 from gnomon.jobs.dedup import append as append_module
-from gnomon.jobs.dedup import finish as finish_module
+from gnomon.jobs.dedup import target as finish_module
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import StorageError, TableChanged
 from gnomon.shadow.storage import storage_at

@@ -25,7 +25,7 @@ from pyiceberg.transforms import (
 
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
-from gnomon.jobs.dedup import finish as finish_module
+from gnomon.jobs.dedup import target as finish_module
 from gnomon.shadow import open_index
 from gnomon.shadow.commit import open_log
 from gnomon.shadow.errors import TableChanged, UsageError

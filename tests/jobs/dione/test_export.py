@@ -13,7 +13,7 @@ import pytest
 from gnomon.btree import BTreeReader
 from gnomon.btree.dione import dione_hashes
 from gnomon.jobs.build import build
-from gnomon.jobs.dione import export_dione, export_files, export_folder, export_index, import_dione
+from gnomon.jobs.dione import export_dione, export_folder, export_index, import_dione
 from gnomon.jobs.dione.export_folder import ExportFolder
 from gnomon.shadow import UsageError
 from gnomon.shadow.errors import ConcurrentCommit, StalePointer
@@ -52,7 +52,7 @@ def names_by_folder(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_export_taken_over_is_the_index(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 100)
+    monkeypatch.setattr(export_folder, "BUCKET_ENTRIES", 100)
     source = write_source(tmp_path / "source", format)
     build(None, source, tmp_path / "index", ["key"], FORMATS[format])
     found = export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
@@ -69,7 +69,7 @@ def test_an_export_taken_over_is_the_index(tmp_path: Path, format: str, monkeypa
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_each_file_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flat: bool) -> None:
-    monkeypatch.setattr(export_files, "BUCKET_ENTRIES", 10)
+    monkeypatch.setattr(export_folder, "BUCKET_ENTRIES", 10)
     tables = {"n=1": ["a"] * 90, "n=2": ["a", "b", "c"] * 30, "n=3": [f"key {i}" for i in range(90)], "n=4": ["a"] * 9}
     for folder, keys in tables.items():
         (tmp_path / "source" / folder).mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_an_export_that_was_cut_short_is_written_again(tmp_path: Path, monkeypat
     source = write_source(tmp_path / "source", "parquet")
     build(None, source, tmp_path / "index", ["key"])
     with monkeypatch.context() as patched:
-        patched.setattr(export_files.ExportedFiles, "_write", lambda *_: 1 // 0)
+        patched.setattr(export_folder.ExportedFiles, "_write", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data")
     assert export_dione(tmp_path / "index", tmp_path / "dione", data_table="db.data").written == list(DAYS)

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnomon.jobs.load import task_batches
-from gnomon.jobs.load.task_batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken
+from gnomon.jobs.load import batches as batches_module
+from gnomon.jobs.load.batches import firsts, next_cut, numbers_of, row_bytes, runs, slices, taken
 
 
 def batches_of(names: list[str | None], rows: int) -> list[pa.RecordBatch]:
@@ -26,7 +26,7 @@ def test_rows_of_a_file_come_together_whatever_batches_they_came_in(rows: int) -
 
 def test_no_more_rows_wait_for_others_of_their_file_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = batches_of(["a"] * 100, 10)
-    monkeypatch.setattr(task_batches, "HELD_BYTES", 3 * batches[0].nbytes)
+    monkeypatch.setattr(batches_module, "HELD_BYTES", 3 * batches[0].nbytes)
     assert [batch.num_rows for batch in runs(iter(batches), "file")] == [30, 30, 30, 10]
 
 

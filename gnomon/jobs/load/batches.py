@@ -1,13 +1,17 @@
-"""Division of the rows of a fetch task: by file, by the bytes read at a time, and by the bytes yielded at a time. It
-works on numbers and slices, not on values."""
+"""Batches of rows: joined; divided by file, by the bytes read at a time and by the bytes yielded at a time; and written
+as Parquet. Divisions work on numbers and slices, not on values."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gnomon.shadow.errors import StorageError, UnsupportedFormat
+from gnomon.shadow.storage import writing
 from gnomon.sources import Numbers
 from gnomon.sources.types import int64s
 
@@ -122,3 +126,31 @@ def taken(column: pa.Array, places: Numbers) -> pa.Array:
 def _is_text(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     return any(is_kind(kind) for is_kind in tests)
+
+
+MOST_ROWS, GROUP_BYTES = 1 << 20, 64 << 20  # of a row group, in memory
+
+
+def write_parquet(
+    rows: pa.RecordBatchReader, file: Path, on_progress: Callable[[int], None] = lambda rows: None
+) -> int:
+    """Write rows to a new file, and read its number of rows back. Returns that number. `on_progress` is called with the
+    number of rows written so far. UnsupportedFormat for a column that Parquet cannot hold, StorageError where the disk
+    fails."""
+    count = 0
+    try:
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+                for group in gathered(rows, MOST_ROWS, GROUP_BYTES):
+                    writer.write_batch(group)
+                    count += group.num_rows
+                    on_progress(count)
+            written = pq.read_metadata(file).num_rows
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise UnsupportedFormat(
+            f"the rows cannot be written as Parquet ({error}); load other columns", str(file)
+        ) from None
+    if written != count:
+        raise StorageError(f"{count:,} rows were written, and {written:,} are there", str(file))
+    return count

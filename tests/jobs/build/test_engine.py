@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.jobs import Step
-from gnomon.jobs.build import BuildRequest, build, build_index
-from gnomon.jobs.local import LocalEngine
+from gnomon.jobs.build import BuildRequest, LocalEngine, build, build_index
 from gnomon.shadow import SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import SourceError
 from gnomon.shadow.storage import storage_at
