@@ -1,22 +1,20 @@
 """The Spark jobs: build an index, load rows by key, append rows with new keys.
 
-- `spark`          sessions, versions, types, tasks
-- `keys`           key columns of DataFrames
-- `tables`         sources as tables: files, formats, columns
-- `build`          the engine of builds; key-value folders
-- `join`           keys to entries and rows; the index and the payload are never shuffled
-- `datasource`     an index as a table of Spark SQL and of the catalog
-- `dedup`          appends of the rows of a batch whose key is new
-- `index_manager`  Dione's `IndexManager`
+- `spark`       sessions, versions, types, keys, tasks
+- `tables`    sources as tables: files, formats, columns
+- `build`     the engine of builds; key-value folders
+- `join`      keys to entries and rows; the index and the payload are never shuffled
+- `datasource`an index as a table of Spark SQL and of the catalog
+- `dedup`     appends of the rows of a batch whose key is new
+- `dione`       Dione's `IndexManager`, and the export of an index as a table of Dione
 """
 
 from gnomon.indexer.build import build, import_dione, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
 from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch
-from gnomon.indexer.index_manager import IndexManager
+from gnomon.indexer.dione import IndexManager, export_dione
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
-from gnomon.indexer.tables import export_dione
 from gnomon.jobs.build import BuildResult, WriteResult
 from gnomon.jobs.dedup import DedupResult, Origin, batch_digest
 

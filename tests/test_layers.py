@@ -40,7 +40,7 @@ LEVELS = {
     "sources.parquet": ["page_decode"],
     "shadow": ["storage", "tables", "metadata", "values", "lookup", "fetch", "commit", "maintenance", "verify"],
     "jobs": ["files", "load", "build", "dedup", "dione"],
-    "indexer": ["spark", "keys", "tables", "build", "join", "datasource", "dedup"],
+    "indexer": ["spark", "tables", "build", "join", "datasource", "dedup"],
     "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]

@@ -47,7 +47,7 @@ def _of_task(error: BaseException) -> BaseException:
     """The Gnomon error that ended a Spark task, if Spark's error contains one; else the error itself."""
     if not type(error).__module__.startswith(OF_SPARK):
         return error
-    task_errors = importlib.import_module("gnomon.indexer.spark.task_errors")  # needs Spark, which is installed
+    task_errors = importlib.import_module("gnomon.indexer.spark.tasks")  # needs Spark, which is installed
     return task_errors.decoded(error) or error
 
 

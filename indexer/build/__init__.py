@@ -1,10 +1,7 @@
 """Builds by Spark's tasks (`gnomon.jobs.build`), and key-value folders.
 
 - `engine`            the engine that works in Spark's tasks
-- `scan`              keys and pointers of source files
-- `write`             index files, written in tasks
-- `page_maps`         page maps, written in tasks
-- `sort_prefix`       texts with a common prefix, sorted fast
+- `write`             index files, scanned, sorted and written in tasks
 - `key_value_folder`  a DataFrame as a key-value folder
 """
 

@@ -1,26 +1,89 @@
-"""The engine that scans and writes for a build in Spark's tasks."""
+"""The engine that scans and writes for a build in Spark's tasks, and makes page maps there."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.build.page_maps import write_maps
-from gnomon.indexer.build.scan import scan
-from gnomon.indexer.build.sort_prefix import likely_beginning
-from gnomon.indexer.build.write import write_index_files
+from gnomon.indexer.build.write import check_on_disk, likely_beginning, scan, write_index_files
 from gnomon.indexer.spark import as_raised, hands_errors_over, spark_stage
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
-from gnomon.jobs.files import MOST_TASKS, CatalogTable, Described, columns_in, with_rows
-from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
-from gnomon.shadow.storage import FileInfo, Storage, source_storage
+from gnomon.jobs.files import MOST_TASKS, CatalogTable, Described, columns_in, exported_maps, shares_of, with_rows
+from gnomon.shadow.fetch import page_maps_path, write_page_maps
+from gnomon.shadow.metadata import DEEP, IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
+from gnomon.shadow.storage import FileInfo, Storage, source_storage, storage_at
 from gnomon.shadow.tables import LakeSource, Table
-from gnomon.sources import Options
+from gnomon.sources import Options, maps_have_values
+
+LOG = logging.getLogger("gnomon.build")
+
+RESULT = pa.schema(
+    [
+        ("file", pa.int32()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("crc32", pa.int64()),
+        ("values", pa.bool_()),
+    ]
+)
+RESULT_DDL = "file int, path string, size bigint, offset bigint, length bigint, crc32 bigint, values boolean"
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """The input of a task."""
+
+    root: str
+    index: str
+    spec: IndexSpec
+    segment: str
+    files: Sequence[SourceFileEntry]
+    shares: Sequence[Sequence[int]]  # for each task, the ordinals of its files
+
+
+def write_maps(
+    spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, files: Sequence[SourceFileEntry]
+) -> dict[str, PageMapsEntry]:
+    """The page maps of source files that have rows, by path. Each task writes the maps of its files into one file of
+    the index. Where `spec` asks for value maps and the loops that make them are not compiled, they are left out."""
+    there = [file for file in files if file.rows]
+    if not there:
+        return {}
+    shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
+    task = MapTask(root, index, spec, segment, there, shares)
+    rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
+    check_on_disk(index, {row.path: row.size for row in rows})
+    bare = sum(not row["values"] for row in rows) if spec.page_maps == DEEP else 0
+    if bare:
+        LOG.warning("no value maps of %d files: Gnomon's loops are not compiled where Spark's tasks run", bare)
+    return {there[row.file].path: PageMapsEntry(row.path, row.size, row.offset, row.length, row.crc32) for row in rows}
+
+
+def _writer(task: MapTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    @hands_errors_over
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source, index = source_storage(task.root), storage_at(task.index)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                blocks = [exported_maps(source, task.spec, task.files[file]) for file in task.shares[number]]
+                placed = write_page_maps(index, page_maps_path(task.segment, number), blocks)
+                done = [
+                    {"file": file, **asdict(entry), "values": maps_have_values(task.spec.format, block)}
+                    for file, entry, block in zip(task.shares[number], placed, blocks, strict=True)
+                ]
+                yield pa.RecordBatch.from_pylist(done, RESULT)
+
+    return write
+
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -8,11 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from gnomon.indexer.build.scan import GROUP
-from gnomon.indexer.build.sort_prefix import shared_beginning
-from gnomon.indexer.build.write import write_values
-from gnomon.indexer.keys import column
-from gnomon.indexer.spark import as_raised
+from gnomon.indexer.build.write import GROUP, shared_beginning, write_values
+from gnomon.indexer.spark import as_raised, column
 from gnomon.jobs.build import (
     HeldRows,
     LocalValues,

@@ -1,25 +1,125 @@
-"""Index files, which Spark tasks write: sorted Arrow batches in, one row for each file out."""
+"""Index files, which Spark's tasks write. Arrow map tasks scan keys and pointers of source files through `sources`.
+Spark shuffles and sorts them. Tasks write the sorted batches, and return one row for each file."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from gnomon.btree.hashing import SEED, hash_int
-from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, SUB, folders_of
-from gnomon.indexer.build.sort_prefix import HEAD, head_of
-from gnomon.indexer.spark import hands_errors_over
-from gnomon.jobs.files import Described, check_visible
+from gnomon.btree.key_types import key_type
+from gnomon.indexer.spark import hands_errors_over, key_spark_type
+from gnomon.jobs.files import Described, check_visible, listed, scan_file, shares_of
 from gnomon.shadow.commit import write_index_file
+from gnomon.shadow.errors import SourceError
 from gnomon.shadow.maintenance import file_columns
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
-from gnomon.shadow.storage import is_local, storage_at
+from gnomon.shadow.storage import Readable, is_local, source_storage, storage_at
+from gnomon.shadow.values import python_values
+from gnomon.sources import open_source
+
+HEAD = "__gnomon_head"
+HEAD_BYTES = 8
+LARGEST = b"\xff" * (HEAD_BYTES + 1)  # greater than any head
+SAMPLED_FILES = 8
+WORTH_ROWS = 500_000  # a build of more rows reads some keys beforehand
+
+
+def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Described]) -> str:
+    """The common prefix of the first key column in some rows of Parquet files; empty where it is not text, or rows are
+    few. It is a guess, on which only speed depends."""
+    key, files = spec.stored_keys[0], [one for one in described if one.is_counted and one.entry.rows]
+    if key.type != "string" or sum(one.entry.rows for one in files) < WORTH_ROWS:
+        return ""
+    texts: list[str] = []
+    for one in files[:: -(-len(files) // SAMPLED_FILES)]:
+        if key.name not in one.schema.names:
+            continue
+        places = [(row, 0) for row in sorted({0, one.entry.rows // 2, one.entry.rows - 1})]
+        try:
+            with listed(root, one.entry.info) as reader:
+                rows = open_source(reader, spec.format, spec.read_options).fetch(reader, places, [key.name])
+        except SourceError:  # the scan reports it
+            return ""
+        texts += [value for value in python_values(rows.column(0)) if isinstance(value, str)]
+    return shared_beginning(texts) if len(texts) > 1 else ""
+
+
+def shared_beginning(texts: Sequence[str]) -> str:
+    """The longest common prefix of the texts."""
+    least, most = min(texts), max(texts)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    return least[:same]
+
+
+def head_of(text: Column, beginning: str) -> Column:
+    """Bytes whose order agrees with the order of the texts: equal or ascending where the texts ascend. For texts with
+    the prefix `beginning` they are the bytes after it."""
+    data = text.cast("binary")
+    behind = F.substring(data, len(beginning.encode()) + 1, HEAD_BYTES)
+    head = F.when(text.isNull(), F.lit(None)).when(text.startswith(beginning), behind)
+    return head.when(text < beginning, F.lit(b"")).otherwise(F.lit(LARGEST))
+
+
+FOLDER, GROUP, FILE, ROW = "__gnomon_folder", "__gnomon_group", "__gnomon_file", "__gnomon_row"
+SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
+MOST_COUNTED = 2**31 - 1  # ragged records of a range of a file
+
+
+def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> DataFrame:
+    """One row for each source row: stored key and included columns under their names in the index file, GROUP (folder
+    ordinal * buckets + bucket), FILE (ordinal in `described`), and the pointer: ROW (`data_offset`), SUB and SIZE.
+
+    Each scanned range of a file adds a row: ROW is the number of rows in the range, SIZE that of its ragged records,
+    and GROUP the first number after the groups of all folders."""
+    columns = [*spec.stored_keys, *spec.include]
+    names = [entry.name for entry in spec.entry_schema.columns][: len(columns)]
+    folders = folders_of(spec, described)
+    ordinals = {folder: i for i, folder in enumerate(folders)}
+    folder_of = [ordinals[spec.folder_of(one.entry.partition)] for one in described]
+    pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
+    weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
+    shares = shares_of(weights, spark.sparkContext.defaultParallelism)
+    files, behind = [one.entry.info for one in described], len(folders)
+    tail = [FOLDER, FILE, ROW, SUB, SIZE]
+
+    @hands_errors_over
+    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = source_storage(root)
+        for batch in batches:
+            for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
+                rows, ragged = 0, list[int]()
+                for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split, ragged.append):
+                    rows += len(offsets)
+                    numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folder_of[file], file)]
+                    arrays = [*values, *numbers, offsets, sub_offsets, sizes]
+                    yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
+                nulls = [pa.nulls(1, key_type(c.type).arrow) for c in columns]
+                kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
+                counted = (behind, file, rows, 0, min(sum(ragged), MOST_COUNTED))
+                count = [pa.array([n], kind) for n, kind in zip(counted, kinds, strict=True)]
+                yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
+
+    stored = [StructField(name, key_spark_type(c.type)) for name, c in zip(names, columns, strict=True)]
+    numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
+    schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
+    rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
+    bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
+    group = F.least(F.col(FOLDER) * spec.buckets + bucket, F.lit(behind * spec.buckets)).cast("int").alias(GROUP)
+    return rows.select(*names, group, FILE, ROW, SUB, SIZE)
+
+
+def folders_of(spec: IndexSpec, described: Sequence[Described]) -> list[str]:
+    """The folders of the index files for these source files, ordered."""
+    return sorted({spec.folder_of(one.entry.partition) for one in described})
+
 
 RESULT = pa.schema(
     [

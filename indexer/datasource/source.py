@@ -19,10 +19,8 @@ from pyspark.sql.types import StructType
 from gnomon.base.errors import GnomonError
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.keys import Key, order_key
-from gnomon.indexer.datasource.entry_table import EntryTable, entry_table
+from gnomon.indexer.datasource.entry_table import EntryTable, entry_table, with_payload
 from gnomon.indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
-from gnomon.indexer.datasource.source_rows import with_payload
-from gnomon.indexer.keys import map_batches
 from gnomon.indexer.spark import (
     HAS_SOURCES,
     AtSnapshot,
@@ -36,6 +34,7 @@ from gnomon.indexer.spark import (
     hands_errors_over,
     keep_scans_apart,
     made_active,
+    map_batches,
     open_in_worker,
 )
 from gnomon.shadow import Index, UsageError, open_index

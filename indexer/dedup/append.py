@@ -1,14 +1,160 @@
-"""Append the rows of a batch, with Spark or in this process."""
+"""Appends of the rows of a batch with Spark: a DataFrame, whose rows tasks check and write, and the micro-batches of a
+streaming query, each once, even if the query starts again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, reduce
+from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, StringType
 
-from gnomon.indexer.dedup.spark_rows import SparkRows
-from gnomon.jobs import Progress
-from gnomon.jobs.dedup import AppendRequest, BatchRows, DedupResult, LocalRows, Origin, append_rows, as_rows
-from gnomon.shadow.storage import Place
+from gnomon.indexer.build import SparkEngine
+from gnomon.indexer.dedup.check import arrow_types, stage, with_status, with_texts
+from gnomon.indexer.join import lookup_counters
+from gnomon.indexer.spark import (
+    AtSnapshot,
+    ClassicDataFrame,
+    ReadColumn,
+    arrow_schema,
+    as_frame,
+    column,
+    spark_stage,
+    spark_type,
+    spark_types,
+    with_read_columns,
+)
+from gnomon.jobs import Progress, Stages
+from gnomon.jobs.dedup import (
+    DIGEST,
+    NULLS,
+    AppendRequest,
+    BatchRows,
+    DedupResult,
+    LocalRows,
+    Origin,
+    SourceCast,
+    Staged,
+    Staging,
+    append_rows,
+    as_rows,
+    cast_to,
+    digest_of,
+    first_cast,
+    hashed_text,
+    hashed_type,
+)
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, common_type, key_names
+from gnomon.shadow import Index, UsageError
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import Place, as_location
+from gnomon.shadow.tables import is_lake
+
+ORDER_PREFIX, HASHED_PREFIX = f"{KEY_PREFIX}order_", f"{KEY_PREFIX}hashed_"
+IN_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")  # time zones in which the text of a moment is that of UTC
+
+
+class SparkRows:
+    """A DataFrame as the rows of a batch."""
+
+    def __init__(self, spark: SparkSession, batch: object) -> None:
+        self.spark = spark
+        self.batch = as_frame(spark, batch, "batch")
+        self.engine = SparkEngine(spark)
+
+    @cached_property
+    def columns(self) -> Mapping[str, str | None]:
+        kinds = {one.name: one.dataType for one in self.batch.schema}
+        return {name: None if isinstance(kind, AtomicType) else kind.simpleString() for name, kind in kinds.items()}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_types(self.batch)
+
+    def check_columns(self, index: Index) -> None:
+        self._cast(index, index.spec)
+
+    def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+        if index is None:
+            return first_cast(self.schema, spec)
+        if spec.table and not is_lake(spec.source_name):
+            check_zone(spec, str(self.spark.conf.get("spark.sql.session.timeZone")))
+        return cast_to(index, self.schema, common_type)
+
+    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+        return self._cast(index, spec).columns
+
+    def reported(self, index: Index) -> pa.Schema:
+        return arrow_schema(spark_types(self._cast(index, index.spec).columns))
+
+    def digest(self, partitions: Sequence[str], stages: Stages) -> str:
+        with spark_stage(stages, self.spark, "compare with the known batch"):
+            hashes = with_hash(self.batch, self.schema, partitions).select(column(DIGEST).cast("decimal(38,0)"))
+            rows, total = hashes.toDF("hash").agg(F.count(F.lit(1)), F.sum("hash")).collect()[0]
+            return digest_of(rows, int(total or 0))
+
+    def stage(self, staging: Staging, stages: Stages) -> Staged:
+        spec, check = staging.spec, staging.check
+        at = None if staging.index is None else AtSnapshot.of(staging.index)
+        cast = self._cast(staging.index, spec)
+        order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(check.order)]  # of the batch's own columns
+        ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(check.order, order, strict=True)]
+        hashed = with_hash(self.batch, self.schema, spec.partitions)
+        rows = with_texts(hashed, cast.texts, _in_source(cast, self.schema), [column(DIGEST), *ordered])
+        checked = with_status(rows, spec, at, type(check)(check.scope, order, check.null_keys), self._counters)
+        has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
+        with spark_stage(stages, self.spark, "check and write"):
+            return stage(
+                checked.withColumn(NULLS, has_null),
+                cast.columns.names,
+                staging.layout,
+                staging.folder,
+                staging.name,
+                staging.rejected,
+            )
+
+    @cached_property
+    def _counters(self) -> LookupCounters:
+        return lookup_counters(self.spark)
+
+    @property
+    def index_bytes_read(self) -> int:
+        return self._counters.index_bytes.value
+
+
+def _in_source(cast: SourceCast, batch: pa.Schema) -> dict[str, Column]:
+    """The columns of a batch in the types of its source. Spark casts only narrower numbers."""
+    kinds = spark_types(cast.columns)
+    alike = {one.name for one in cast.columns if batch.field(one.name).type == one.type or one.name in cast.texts}
+    return {one.name: column(one.name) if one.name in alike else column(one.name).cast(one.dataType) for one in kinds}
+
+
+def with_hash(batch: DataFrame, schema: pa.Schema, partitions: Sequence[str]) -> DataFrame:
+    """The batch with the hash of each row in DIGEST (`gnomon.jobs.dedup.row_hashes`). Spark hashes the columns; tasks
+    make those that are hashed as text."""
+    kinds = {one.name: hashed_type(one, partitions) for one in sorted(schema, key=lambda one: one.name)}
+    as_text = [name for name, kind in kinds.items() if kind == pa.string() != schema.field(name).type]
+    named = {name: f"{HASHED_PREFIX}{i}" for i, name in enumerate(as_text)}
+    made = [ReadColumn(ours, StringType(), name, hashed_text) for name, ours in named.items()]
+    parts = [F.lit("\0".join(kinds))]
+    for name, kind in kinds.items():
+        value = column(name) if kind == schema.field(name).type else column(name).cast(spark_type(kind))
+        parts += [column(name).isNull(), column(named[name]) if name in named else value]
+    kept = [column(name) for name in batch.columns]
+    return with_read_columns(batch, made).select(*kept, F.xxhash64(*parts).alias(DIGEST))
+
+
+def check_zone(spec: IndexSpec, zone: str) -> None:
+    """Raise UsageError where the catalog would write a moment as a text that an index reads as another moment: Spark
+    registers a partition by the text of the session's time zone, and an index reads it in UTC."""
+    moments = [name for name, kind in spec.partition_types.items() if kind == "timestamp"]
+    if moments and zone not in IN_UTC:
+        raise UsageError(
+            f"the partition column {moments[0]} is timestamp, and Spark would register its partitions in the time zone "
+            f"of the session, {zone}; set spark.sql.session.timeZone to UTC; nothing was written",
+            spec.source_name,
+        )
 
 
 def append_new(
@@ -32,3 +178,53 @@ def append_new(
     rows: BatchRows = as_rows(batch) if spark is None else SparkRows(spark, batch)
     request = AppendRequest(batch_id, scope, order_by, null_keys, report, origin, full, accept_vanished)
     return append_rows(rows, index, request, progress)
+
+
+QUERY_ID = "sql.streaming.queryId"  # a property of a query's thread; its checkpoint keeps it, unlike the run's id
+
+
+def append_batches(
+    index: Place,
+    scope: str = "table",
+    order_by: Sequence[str] = (),
+    null_keys: str = "dedup",
+    on_result: Callable[[DedupResult], None] | None = None,
+    origin: Origin | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Make the function for `stream.writeStream.foreachBatch`: it appends the new rows of each micro-batch
+    (`append_new`).
+
+    The id of a batch is the id of the query, which its checkpoint keeps, and the number of the micro-batch. A
+    micro-batch that runs again is recognised; other rows with a known id are a UsageError. So the query must give the
+    same rows when it runs again: no rand(), no uuid(). `on_result` is called with the result of each micro-batch.
+    `origin` says how to build the index where there is none."""
+    place = as_location(index)
+
+    def append_batch(batch: DataFrame, number: int) -> None:
+        batch_id = f"{_query_id(place, batch)}-{number}"
+        spark = batch.sparkSession
+        result = append_new(
+            spark, place, batch, batch_id, scope=scope, order_by=order_by, null_keys=null_keys, origin=origin
+        )
+        if on_result is not None:
+            on_result(result)
+
+    return append_batch
+
+
+def _query_id(index: str, batch: DataFrame) -> str:
+    """The id of the query whose micro-batch this is."""
+    if not isinstance(batch, ClassicDataFrame):
+        raise UsageError(
+            "append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
+            "program that Spark itself starts (spark-submit); nothing was appended",
+            index,
+        )
+    found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if not found:
+        raise UsageError(
+            f"this is no micro-batch of a query: the thread has no {QUERY_ID}; hand append_batches to "
+            "writeStream.foreachBatch, and leave PYSPARK_PIN_THREAD on; nothing was appended",
+            index,
+        )
+    return str(found)

@@ -2,12 +2,9 @@
 
 - `key_join`   keys to pointers, without a shuffle of the index
 - `load_rows`  rows of many keys
-- `fetch`      pointers to rows, in tasks
-- `key_files`  the key columns of a file
 """
 
-from gnomon.indexer.join.key_files import keys_of_file
-from gnomon.indexer.join.key_join import join_with_index, lookup_counters
+from gnomon.indexer.join.key_join import join_with_index, keys_of_file, lookup_counters
 from gnomon.indexer.join.load_rows import load, load_by_index, load_counters, load_keyed, write_files
 
 __all__ = [

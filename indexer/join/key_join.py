@@ -1,8 +1,9 @@
 """Join with an index: the pointers and included columns of many keys, without a shuffle of the index.
 
-The sample goes to the index's buckets, sorted by key, and each task looks its keys up in its own index files.
-"""
+The sample, or the key columns of a file, go to the index's buckets, sorted by key, and each task looks its keys up in
+its own index files."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
@@ -10,28 +11,47 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.keys import column, map_batches, to_buckets, with_keys
-from gnomon.indexer.spark import AtSnapshot, as_frame, open_in_worker, spark_type
+from gnomon.btree.source_types import is_number_of_units, source_type
+from gnomon.indexer.spark import (
+    AtSnapshot,
+    arrow_schema,
+    as_frame,
+    as_spark,
+    column,
+    hands_errors_over,
+    key_spark_type,
+    map_batches,
+    open_in_worker,
+    spark_type,
+    to_buckets,
+    with_keys,
+)
 from gnomon.jobs.load import (
     FILE,
     KEY_PREFIX,
     OFFSET,
     SIZE,
     SUB_OFFSET,
+    KeyFile,
     LookupCounters,
+    NoType,
+    as_returned,
     check_sample,
     gathered,
     key_names,
     narrowing,
+    sample_types,
     stored_keys,
+    typed_keys,
 )
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import Index, UsageError, open_index, to_json
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
 from gnomon.shadow.storage import Place
+from gnomon.shadow.values import python_values
 from gnomon.sources import POINTER_COLUMNS
 
 POINTER_FIELDS = [
@@ -183,3 +203,55 @@ def _beside(
         some = batch.take(pa.array(rows[begin : begin + most]))
         arrays = [*some.columns, *(one.slice(begin, most) for one in entries)]
         yield pa.RecordBatch.from_arrays(arrays, [str(i) for i in range(len(arrays))])
+
+
+KEYS = "keys"
+
+
+def keys_of_file(spark: SparkSession, file: KeyFile, spec: IndexSpec) -> DataFrame:
+    """The key columns of a file as a load returns them, and again in the types of the index, in the columns
+    `key_names`. Types that Spark lacks are text here: a time of day as HH:MM:SS.f. UsageError for a column whose values
+    cannot be compared with the index's."""
+    shown = sample_types(file.schema, spec, KEYS)
+    typed_keys(pa.RecordBatch.from_pylist([], file.schema), spec, KEYS)  # refuses a type before any row is read
+    fields = [StructField(f"c{i}", _type(field.type)) for i, field in enumerate(shown)]
+    keys = [StructField(name, key_spark_type(key.type)) for name, key in zip(key_names(spec), spec.keys, strict=True)]
+    schema = StructType([*fields, *keys])
+    target = arrow_schema(schema)
+
+    @hands_errors_over
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in file.batches([piece for batch in batches for piece in batch.column(0).to_pylist()]):
+            typed, _ = typed_keys(rows, spec, KEYS)
+            given = as_returned(rows, typed, shown, spec)
+            columns = zip(given.columns, fields, target, shown.names, strict=False)
+            arrays = [_given(array, field, to.type, name, file.root) for array, field, to, name in columns]
+            yield pa.RecordBatch.from_arrays(
+                [*arrays, *(one.cast(to) for one, to in zip(typed, target.types[len(fields) :], strict=True))],
+                schema=target,
+            )
+
+    tasks = spark.range(0, len(file.pieces), 1, max(len(file.pieces), 1))
+    return tasks.mapInArrow(read, schema).toDF(*shown.names, *key_names(spec))
+
+
+def _type(kind: pa.DataType) -> DataType:
+    """The Spark type of a column; text for numbers of units that Spark lacks."""
+    try:
+        return StringType() if is_number_of_units(source_type(kind)) else spark_type(kind)
+    except NoType:
+        return StringType()
+
+
+def _given(array: pa.Array, field: StructField, target: pa.DataType, name: str, path: str) -> pa.Array:
+    if not isinstance(field.dataType, StringType) or pa.types.is_string(array.type) or pa.types.is_null(array.type):
+        return as_spark(array, field.dataType, target, name, pa.array(range(len(array))), path)
+    return pa.array([_text(value) for value in python_values(array)], pa.string())
+
+
+def _text(value: object) -> str | None:
+    """A value as the text of a key."""
+    if value is None or isinstance(value, str):
+        return value
+    text = to_json(value)
+    return str(json.loads(text)) if text.startswith('"') else text

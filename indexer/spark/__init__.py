@@ -1,26 +1,25 @@
-"""Spark: sessions, versions, types, tasks and their errors.
+"""Spark: sessions, versions, types, keys, tasks and their errors.
 
-- `session`           a Spark session
-- `versions`          differences between versions of Spark
-- `types`             columns in Spark's types
-- `tasks`             the open index of a Python worker
-- `task_errors`       errors of tasks, handed to the driver
-- `executor_package`  Gnomon's code for the executors of a cluster
-- `progress`          the progress of a job
-- `scan_isolation`    Spark's plans of a Python source, kept apart (`OwnScans.java`)
+- `tasks`     Gnomon in the tasks of Spark: its code, the open index of a worker, errors
+- `versions`  differences between versions of Spark
+- `session`   a Spark session, the progress of its jobs, and separate plans of scans (`OwnScans.java`)
+- `types`     columns in Spark's types
+- `keys`      keys in DataFrames
 """
 
-from gnomon.indexer.spark.executor_package import WAIT_SECONDS, check_executors, ship
-from gnomon.indexer.spark.progress import spark_stage
-from gnomon.indexer.spark.scan_isolation import keep_scans_apart, made_active
-from gnomon.indexer.spark.session import is_this_machine, local_session
-from gnomon.indexer.spark.task_errors import (
+from gnomon.indexer.spark.keys import column, map_batches, quoted, to_buckets, with_keys
+from gnomon.indexer.spark.session import is_this_machine, keep_scans_apart, local_session, made_active, spark_stage
+from gnomon.indexer.spark.tasks import (
     SPARK_ERRORS,
+    WAIT_SECONDS,
+    AtSnapshot,
     as_raised,
+    check_executors,
     handing_over,
     hands_errors_over,
+    open_in_worker,
+    ship,
 )
-from gnomon.indexer.spark.tasks import AtSnapshot, open_in_worker
 from gnomon.indexer.spark.types import (
     arrow_of,
     arrow_schema,
@@ -70,6 +69,7 @@ __all__ = [
     "as_spark",
     "check_executors",
     "check_sources",
+    "column",
     "handing_over",
     "hands_errors_over",
     "has_avro",
@@ -78,13 +78,17 @@ __all__ = [
     "key_spark_type",
     "local_session",
     "made_active",
+    "map_batches",
     "open_in_worker",
+    "quoted",
     "rebalanced",
     "ship",
     "source_types",
     "spark_stage",
     "spark_type",
     "spark_types",
+    "to_buckets",
     "with_column_in_arrow",
+    "with_keys",
     "with_read_columns",
 ]

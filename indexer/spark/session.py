@@ -1,13 +1,24 @@
-"""A Spark session for programs that have none."""
+"""A Spark session for programs that have none, the progress of its jobs, and separate plans for each scan of a Python
+source: filters may prune only if each scan reads by its own filters. Spark 4.1 to 4.3 do not ensure that, so an
+optimizer rule does, which the driver compiles with the compiler that Spark includes (`OwnScans.java`)."""
 
+import logging
 import os
 import re
+import secrets
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import as_file, files
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from gnomon.indexer.spark.versions import HAS_PUSHDOWN
+from gnomon.jobs import TASKS, Progress, Stages, Step
 
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
 DEFAULTS = {
@@ -58,3 +69,127 @@ def _submitted(conf: Mapping[str, str]) -> SparkSession:
 def is_this_machine(master: str) -> bool:
     """Whether tasks run in the driver's own process; `local-cluster` is a cluster."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+POLL_SECONDS = 0.2
+SCAN = "scan"
+THREAD = "gnomon-progress"
+JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
+
+
+@contextmanager
+def spark_stage(
+    stages: Stages, spark: SparkSession, name: str, rows: int = 0, is_about: bool = False
+) -> Iterator[None]:
+    """Run the block as a stage of a job whose tasks Spark runs, and counts."""
+    stage = Step(name, rows=rows, is_about=is_about)
+    with stages.stage(name, rows=rows, is_about=is_about), watched(spark, stage, stages.progress):
+        yield
+
+
+@contextmanager
+def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iterator[None]:
+    """Call `progress` with the tasks of each Spark stage during the block: stages after the last shuffle as `stage`,
+    others as `scan`. The polling thread ends with the block."""
+    if progress is None:
+        yield
+        return
+    context, group = spark.sparkContext, f"gnomon-{secrets.token_hex(6)}"
+    before = {key: context.getLocalProperty(key) for key in (JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL)}
+    context.setJobGroup(group, f"gnomon {stage.stage}")
+    done = threading.Event()
+    thread = threading.Thread(target=_watch, args=(context, group, stage, progress, done), name=THREAD)
+    thread.daemon = True
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        for key, value in before.items():
+            context.setLocalProperty(key, value)
+
+
+def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, done: threading.Event) -> None:
+    last = None
+    while not done.wait(POLL_SECONDS):
+        step = tasks_of(context, group, stage)
+        if step is not None and step != last:
+            progress(step)
+            last = step
+
+
+def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
+    """The running tasks of a job group: after a shuffle as the stage, before it as a scan. None without tasks."""
+    tracker = context.statusTracker()
+    for job in sorted(tracker.getJobIdsForGroup(group), reverse=True):
+        info = tracker.getJobInfo(job)
+        stages = sorted(info.stageIds, reverse=True) if info is not None else []
+        for place, number in enumerate(stages):
+            found = tracker.getStageInfo(number)
+            if found is not None and found.numActiveTasks:
+                name = stage.stage if place == 0 and len(stages) > 1 else SCAN
+                done, total = found.numCompletedTasks, found.numTasks
+                return stage._replace(stage=name, done=done, total=total, unit=TASKS)
+    return None
+
+
+RULE = "gnomon.spark.OwnScans"
+SOURCE = "OwnScans.java"
+SHARING = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2"
+REMEMBERS = "setReadInfo"  # the method by which scans that share an object overwrite each other's plan
+
+_log = logging.getLogger(__name__)
+
+
+def keep_scans_apart(spark: SparkSession, name: str) -> bool:
+    """Make each scan of this source read by its own filters in this session. Returns whether that was possible."""
+    if not HAS_PUSHDOWN:
+        return False
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        _log.warning("filters will not prune: Spark's driver is out of reach from here")
+        return False
+    try:
+        methods = jvm.java.lang.Class.forName(SHARING).getMethods()
+        if not any(method.getName() == REMEMBERS for method in methods):
+            return True
+        experimental = spark._jsparkSession.experimental()
+        rules = experimental.extraOptimizations()
+        if f"{RULE}({name})" not in rules.mkString("\n").split("\n"):
+            getattr(experimental, "extraOptimizations_$eq")(rules.appended(_rule(spark, name)))
+        return True
+    except Py4JError as error:
+        why = " ".join(str(error).split("\n")[:2])
+        _log.warning("filters will not prune: the rule that plans each scan by itself cannot be made (%s)", why)
+        return False
+
+
+@contextmanager
+def made_active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one for a block. Spark refuses a source name that the active session has, even for
+    another session."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield
+        return
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _rule(spark: SparkSession, name: str) -> Any:
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(files("gnomon.indexer.spark").joinpath(SOURCE).read_text("utf-8"))
+    arguments = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 1)
+    arguments[0] = name
+    return compiler.getClassLoader().loadClass(RULE).getConstructors()[0].newInstance(arguments)

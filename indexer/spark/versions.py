@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from gnomon.indexer.spark.task_errors import hands_errors_over
+from gnomon.indexer.spark.tasks import hands_errors_over
 from gnomon.shadow import UsageError
 
 try:

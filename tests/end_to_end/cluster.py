@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from gnomon.__main__ import main
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import join_with_index, load, load_by_index, read_index, write_btree
-from gnomon.indexer.spark.executor_package import ExecutorsUnfit, check_executors
+from gnomon.indexer.spark.tasks import ExecutorsUnfit, check_executors
 from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from tests.java import OPTIONS

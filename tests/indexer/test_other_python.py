@@ -17,7 +17,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 from gnomon.indexer import build
-from gnomon.indexer.spark.executor_package import ExecutorsUnfit
+from gnomon.indexer.spark.tasks import ExecutorsUnfit
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     build(spark, sys.argv[2], sys.argv[3], ["id"])

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from gnomon.indexer.build.scan import FILE, GROUP, ROW, SIZE, scan
+from gnomon.indexer.build.write import FILE, GROUP, ROW, SIZE, scan
 from gnomon.indexer.spark import key_spark_type
 from gnomon.jobs.build.specs import BuildRequest, new_spec
 from gnomon.jobs.files.source_files import describe

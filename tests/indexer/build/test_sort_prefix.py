@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import build, write_btree
-from gnomon.indexer.build import sort_prefix, write
-from gnomon.indexer.build.sort_prefix import head_of, likely_beginning, shared_beginning
+from gnomon.indexer.build import write
+from gnomon.indexer.build.write import head_of, likely_beginning, shared_beginning
 from gnomon.jobs.files.source_files import describe
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata.source_files import source_root
@@ -52,7 +52,7 @@ def test_heads_rise_with_the_texts_whatever_they_begin_with(spark: SparkSession,
 def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use each of the two ways to sort for a few rows."""
     monkeypatch.setattr(write, "ROWS_OF_A_TASK", request.param)
-    monkeypatch.setattr(sort_prefix, "WORTH_ROWS", 1)
+    monkeypatch.setattr(write, "WORTH_ROWS", 1)
 
 
 @pytest.mark.usefixtures("ways")
@@ -98,7 +98,7 @@ def test_the_beginning_is_that_of_some_keys(tmp_path: Path, monkeypatch: pytest.
         return likely_beginning(root.storage, spec, described)
 
     assert beginning("url", "string") == ""  # too few rows to be worth it
-    monkeypatch.setattr(sort_prefix, "WORTH_ROWS", 1)
+    monkeypatch.setattr(write, "WORTH_ROWS", 1)
     assert beginning("url", "string") == "https://example.org/"
     assert beginning("n", "bigint") == ""
     assert beginning("absent", "string") == ""

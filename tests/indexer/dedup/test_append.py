@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from gnomon import shadow
 from gnomon.indexer import DedupResult, Origin, append_new, build, filter_new
-from gnomon.indexer.dedup import spark_rows
+from gnomon.indexer.dedup import append as spark_rows
 from gnomon.jobs.dedup import STATUS, TASK_BITS
 from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.dedup import layout as layout_module

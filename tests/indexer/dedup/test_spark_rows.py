@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gnomon.indexer.dedup.spark_rows import check_zone
+from gnomon.indexer.dedup.append import check_zone
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 

@@ -20,8 +20,8 @@ import pytest
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from gnomon.indexer.join import fetch
-from gnomon.indexer.join.fetch import FetchSpec, PointedFiles
+from gnomon.indexer.join import load_rows as fetch
+from gnomon.indexer.join.load_rows import FetchSpec, PointedFiles
 from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, row_reader
 from gnomon.shadow import Index, StalePointer, open_index

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from gnomon import shadow
 from gnomon.commands.failures import one_line
 from gnomon.indexer import IndexManager, build, join_with_index, load, load_by_index, read_index
-from gnomon.indexer.join import fetch
+from gnomon.indexer.join import load_rows as fetch
 from gnomon.indexer.join.load_rows import load_counters
 from tests.shadow.make_index import index_source, write_source
 

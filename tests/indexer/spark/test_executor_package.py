@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gnomon.base import kernel
 from gnomon.indexer import ship
-from gnomon.indexer.spark.executor_package import archive, check_executors
+from gnomon.indexer.spark.tasks import archive, check_executors
 
 
 @pytest.mark.process
@@ -54,7 +54,7 @@ def test_an_executor_that_cannot_load_the_compiled_loops_uses_those_in_python(tm
 
 @pytest.mark.process
 def test_an_archive_made_from_the_archive_is_the_same(tmp_path: Path) -> None:
-    program = "from gnomon.indexer.spark.executor_package import archive; from pathlib import Path; "
+    program = "from gnomon.indexer.spark.tasks import archive; from pathlib import Path; "
     program += "print(Path(archive()).read_bytes().hex())"
     env = {"PYTHONPATH": archive()}
     done = subprocess.run(

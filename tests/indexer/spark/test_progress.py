@@ -1,4 +1,4 @@
-"""indexer/spark/progress.py: the progress of a running job, and its duration afterwards."""
+"""indexer/spark/session.py: the progress of a running job, and its duration afterwards."""
 
 import threading
 from pathlib import Path
@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import append_new, build
-from gnomon.indexer.spark import progress
-from gnomon.indexer.spark.progress import watched
+from gnomon.indexer.spark import session as progress
+from gnomon.indexer.spark.session import watched
 from gnomon.jobs import Step
 from gnomon.shadow.errors import DamagedSource
 

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
 from gnomon.indexer import register
-from gnomon.indexer.spark import scan_isolation
-from gnomon.indexer.spark.scan_isolation import RULE, keep_scans_apart
+from gnomon.indexer.spark import session as scan_isolation
+from gnomon.indexer.spark.session import RULE, keep_scans_apart
 from tests.indexer.lakes import crawl, explained
 
 pytestmark = pytest.mark.spark

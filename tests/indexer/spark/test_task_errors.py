@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, load
-from gnomon.indexer.spark.task_errors import as_raised
+from gnomon.indexer.spark.tasks import as_raised
 from gnomon.shadow import IndexNotFound, UsageError, open_index
 from gnomon.shadow.errors import DamagedSource, UnsupportedFormat
 

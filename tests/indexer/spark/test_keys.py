@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.commands.failures import one_line
-from gnomon.indexer.keys import with_keys
+from gnomon.indexer.spark import with_keys
 from gnomon.jobs.load import key_names, typed_keys
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn

@@ -7,7 +7,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from gnomon.indexer.spark import ReadColumn, arrow_of, hands_errors_over, key_spark_type, with_read_columns
+from gnomon.indexer.spark.tasks import hands_errors_over
+from gnomon.indexer.spark.types import arrow_of, key_spark_type
+from gnomon.indexer.spark.versions import ReadColumn, with_read_columns
 from gnomon.jobs.load import NoType, check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
