@@ -26,11 +26,11 @@ from gnomon.shadow.commit.rebase import Changes
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.index_files import write_index_file
 from gnomon.shadow.lookup.point import ParsedKey
-from gnomon.shadow.maintenance.tiered_merge import publish_build
+from gnomon.shadow.maintenance.compaction import publish_build
 from gnomon.shadow.metadata.manifests import SourceFileEntry
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.storage.create_only_probe import probe
+from gnomon.shadow.storage.contract import probe
 
 BENCH = "bench.match"
 COMMAND = f".venv/bin/python -m {BENCH}"

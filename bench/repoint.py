@@ -26,11 +26,11 @@ from gnomon.shadow import open_index
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.maintenance import index_locally, stored_columns
-from gnomon.shadow.maintenance.merge import sort_order
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import LocalStorage, SourceStorage, source_storage, storage_at
 from gnomon.shadow.tables import lake_source
+from gnomon.shadow.write import index_locally, stored_columns
+from gnomon.shadow.write.merge import sort_order
 from gnomon.sources import POINTER_COLUMNS, open_source
 from tests.golden.tables.session import SparkBeside, spark_beside
 

@@ -10,7 +10,7 @@ from gnomon.commands.get import parse_key_argument
 from gnomon.commands.options import IndexFolder
 from gnomon.commands.output import complain, counted, print_json, say
 from gnomon.shadow import UsageError, open_index
-from gnomon.shadow.maintenance import AllVersions, VersionedRow, find_all_versions
+from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import MAIN
 

@@ -1,8 +1,7 @@
 """The index table: its files, what they cover, and how a key is answered. This package imports no Spark and no web
 framework.
 
-- `opening`           opens an index
-- `index`             an open index, which answers keys
+- `index`             opens an index, which answers keys
 - `at_hand`           what an open index knows of a key from memory alone
 - `current_snapshot`  the snapshot from which an open index answers, and the retry on a newer one
 - `newest_version`    answers as of a newer version of a lake table than the index covers
@@ -14,8 +13,10 @@ framework.
 - `values`            values and keys in Python, JSON and text
 - `lookup`            keys to pointers
 - `fetch`             pointers to rows
+- `write`             index files from sorted entries, made in this process
 - `commit`            commits of builds, appends and other changes
 - `maintenance`       compact, rebucket, vacuum
+- `search`            the rows of some keys in all versions of a lake table
 - `verify`            checks that an index is undamaged and that its pointers are right
 
 Each sub-package imports only sub-packages above it in this list. docs/internals/index-format.md describes the files and
@@ -41,8 +42,7 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.fetch import Answer, FetchStats
-from gnomon.shadow.index import Index
-from gnomon.shadow.opening import open_index
+from gnomon.shadow.index import Index, open_index
 from gnomon.shadow.storage import Trace
 from gnomon.shadow.values import to_json
 

@@ -16,7 +16,7 @@ from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, StalePointer, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import index_locally, masks_at, stored_columns
+from gnomon.shadow.maintenance import masks_at
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
@@ -28,6 +28,7 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.storage import ANY_TIME, NO_INODE, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion, check_constants
+from gnomon.shadow.write import index_locally, stored_columns
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
 

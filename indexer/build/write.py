@@ -19,10 +19,10 @@ from gnomon.indexer.spark import hands_errors_over, key_spark_type
 from gnomon.jobs.files import Described, check_visible, listed, scan_file, shares_of
 from gnomon.shadow.commit import write_index_file
 from gnomon.shadow.errors import SourceError
-from gnomon.shadow.maintenance import file_columns
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
 from gnomon.shadow.storage import Readable, is_local, source_storage, storage_at
 from gnomon.shadow.values import python_values
+from gnomon.shadow.write import file_columns
 from gnomon.sources import open_source
 
 HEAD = "__gnomon_head"

@@ -131,7 +131,7 @@ def _in_source(cast: SourceCast, batch: pa.Schema) -> dict[str, Column]:
 
 
 def with_hash(batch: DataFrame, schema: pa.Schema, partitions: Sequence[str]) -> DataFrame:
-    """The batch with the hash of each row in DIGEST (`gnomon.jobs.dedup.row_hashes`). Spark hashes the columns; tasks
+    """The batch with the hash of each row in DIGEST (`gnomon.jobs.dedup.row_digest`). Spark hashes the columns; tasks
     make those that are hashed as text."""
     kinds = {one.name: hashed_type(one, partitions) for one in sorted(schema, key=lambda one: one.name)}
     as_text = [name for name, kind in kinds.items() if kind == pa.string() != schema.field(name).type]

@@ -4,7 +4,7 @@ settings say: reads of one index that hang do not block another index, and batch
 Clients take turns. One client may use three quarters of the threads, and never all if there are several; it may have
 half of the places to wait. A request begins when the memory that it needs is free.
 
-A wait for a store ends at the time limit of its request, or when its client leaves (`gnomon.shadow.storage.deadlines`),
+A wait for a store ends at the time limit of its request, or when its client leaves (`gnomon.shadow.storage.waiting`),
 and work ends between keys. But nothing can end a thread that waits for a disk. A thread whose request was answered
 before it ended is `stuck`, and another thread replaces it, as long as there are no more stuck threads than the settings
 have threads. Beyond that, fewer threads remain to work. With none left, requests are refused at once until threads

@@ -11,7 +11,7 @@ from gnomon.jobs.build import build
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.storage.hadoop_tokens import FILE
+from gnomon.shadow.storage.webhdfs_calls import FILE
 from tests.stores.kerberos import SecureHdfs, secure_hdfs
 
 pytestmark = [pytest.mark.nightly, pytest.mark.store]

@@ -17,8 +17,8 @@ from gnomon.__main__ import main
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
 from gnomon.shadow.errors import DamagedSource, SourceNotFound, UsageError
-from gnomon.shadow.maintenance import AllVersions, VersionedRow, find_all_versions
-from gnomon.shadow.maintenance.all_versions import NO_VERSION
+from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
+from gnomon.shadow.search.all_versions import NO_VERSION
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import MAIN
 from tests.golden.tables import TABLES, Table, Version

@@ -17,10 +17,10 @@ from gnomon.shadow.commit.publishing import Changes, new_segment_id
 from gnomon.shadow.errors import FilesGone
 from gnomon.shadow.fetch.page_maps import page_maps_path, write_page_maps
 from gnomon.shadow.lookup.index_files import write_index_file
-from gnomon.shadow.maintenance.tiered_merge import publish_build
+from gnomon.shadow.maintenance.compaction import publish_build
 from gnomon.shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, SourceFileEntry
 from gnomon.shadow.metadata.snapshot_view import newest_view
-from gnomon.shadow.metadata.snapshots import Snapshot
+from gnomon.shadow.metadata.snapshots import Snapshot, put_back
 from gnomon.shadow.metadata.source_files import SourceRoot, diff, source_root
 from gnomon.shadow.metadata.spec import (
     DEEP,
@@ -30,9 +30,8 @@ from gnomon.shadow.metadata.spec import (
     check_columns,
     most_maps,
 )
-from gnomon.shadow.metadata.spec_file import put_back
 from gnomon.shadow.storage import FileInfo, Storage, storage_at
-from gnomon.shadow.storage.create_only_probe import probe
+from gnomon.shadow.storage.contract import probe
 from gnomon.shadow.tables import partition_of, partition_values
 from gnomon.sources import SourceFile, open_mapped, open_source
 

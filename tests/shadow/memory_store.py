@@ -8,8 +8,7 @@ from typing import Self
 
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage import NO_INODE, FileInfo, ReadStats
-from gnomon.shadow.storage.contract import Hidden, is_skipped
-from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.contract import Hidden, difference, is_skipped
 
 _clock = itertools.count(time.time_ns())  # modification times: no two files share one
 

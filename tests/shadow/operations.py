@@ -16,9 +16,8 @@ import pyarrow as pa
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
 from gnomon.btree.reader import LookupStats
-from gnomon.shadow.commit.backfill_page_maps import record
 from gnomon.shadow.commit.publishing import new_segment_id
-from gnomon.shadow.commit.relocate import adopt
+from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.fetch.page_maps import prove_page_maps, without_maps
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup.bloom_filters import open_filter
@@ -26,9 +25,8 @@ from gnomon.shadow.lookup.point import parse_key
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshot_view import open_view
-from gnomon.shadow.metadata.snapshots import read_segments, read_snapshot, snapshot_numbers
+from gnomon.shadow.metadata.snapshots import read_segments, read_snapshot, read_spec, snapshot_numbers
 from gnomon.shadow.metadata.source_files import SourceRoot, source_root
-from gnomon.shadow.metadata.spec_file import read_spec
 from gnomon.shadow.storage import Storage, storage_at
 from tests.shadow.make_index import index_source, write_maps, write_source
 

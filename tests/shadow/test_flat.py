@@ -12,8 +12,8 @@ from gnomon.shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.metadata.snapshots import read_spec
 from gnomon.shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
-from gnomon.shadow.metadata.spec_file import read_spec
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source
@@ -175,7 +175,7 @@ def test_an_index_becomes_flat_and_partitioned_again_and_answers_the_same(lake: 
 
 @pytest.mark.slow
 def test_a_large_index_changes_its_layout_in_pieces(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.shadow.maintenance.merge.RELAID_AT_ONCE", 3000)
+    monkeypatch.setattr("gnomon.shadow.write.merge.RELAID_AT_ONCE", 3000)
     keys = [{"k": key} for key in (7, 10, 311, 359, -1)]
     for name in ("parted_by_k", "flat_by_k"):
         storage = storage_at(str(lake / name))

@@ -28,8 +28,7 @@ from gnomon.shadow.errors import (
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.snapshot_view import newest_good_view, newest_view
-from gnomon.shadow.metadata.snapshots import snapshot_path
-from gnomon.shadow.metadata.spec_file import SPEC_PATH
+from gnomon.shadow.metadata.snapshots import SPEC_PATH, snapshot_path
 from gnomon.shadow.storage import storage_at
 from tests.profiles import stride
 from tests.shadow.make_index import index_source, write_source

@@ -4,8 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from gnomon.shadow.metadata.snapshots import read_snapshot, snapshot_path
-from gnomon.shadow.metadata.spec_file import SPEC_PATH, read_spec
+from gnomon.shadow.metadata.snapshots import SPEC_PATH, read_snapshot, read_spec, snapshot_path
 from gnomon.shadow.storage import storage_at
 
 PAGE = Path(__file__).parents[2] / "docs/internals/index-format.md"

@@ -27,9 +27,15 @@ from gnomon.shadow.errors import (
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshot_view import open_view
-from gnomon.shadow.metadata.snapshots import Snapshot, newest_snapshot, snapshot_numbers, snapshot_path
+from gnomon.shadow.metadata.snapshots import (
+    SPEC_PATH,
+    Snapshot,
+    create_spec,
+    newest_snapshot,
+    snapshot_numbers,
+    snapshot_path,
+)
 from gnomon.shadow.metadata.source_files import source_root
-from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_spec
 from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T

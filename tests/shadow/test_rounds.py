@@ -11,8 +11,7 @@ import pytest
 from gnomon.shadow import FetchStats, Trace
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import DamagedIndexFile
-from gnomon.shadow.fetch.fetcher import Fetcher
-from gnomon.shadow.fetch.prefetch import FEW_SOURCES
+from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup.tree_search import FEW_FILES
 from gnomon.shadow.metadata.snapshot_view import open_view

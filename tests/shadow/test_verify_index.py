@@ -28,7 +28,7 @@ from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import FileInfo, LocalStorage, OpenFile, ReadStats, Storage, storage_at
-from gnomon.shadow.verify.entry_order import EqualKeys
+from gnomon.shadow.verify.index_files import EqualKeys
 from gnomon.shadow.verify.report import Fault, Report, fault_of
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import Build, index_source, write_source

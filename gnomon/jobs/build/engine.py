@@ -25,10 +25,10 @@ from gnomon.jobs.files import (
 from gnomon.jobs.stages import Stages, Step
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
-from gnomon.shadow.maintenance import MEMORY_BYTES, index_locally
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Storage
 from gnomon.shadow.tables import LakeSource, Table
+from gnomon.shadow.write import MEMORY_BYTES, index_locally
 from gnomon.sources import Options
 
 

@@ -107,7 +107,7 @@ def build(
     (`gnomon.shadow.commit.relocate`). `full` indexes every file again, which repairs a damaged index
     (`gnomon.shadow.commit.full_reindex`). `page_maps` records the page maps of all Parquet files, now and in later
     builds; "deep" also the value maps of their pages, for which it reads all pages. A separate commit adds those of
-    files that are indexed already (`gnomon.shadow.commit.backfill_page_maps`). `partitions` (`[{"dt": "2026-01-01"}]`,
+    files that are indexed already (`gnomon.shadow.commit.relocate`). `partitions` (`[{"dt": "2026-01-01"}]`,
     each with some or all columns) limits the build to the files of these partitions; an empty list makes a first build
     without rows. `progress` is called with each stage.
 

@@ -22,7 +22,7 @@ from gnomon.jobs.build.specs import RESERVED
 from gnomon.jobs.load import reader_of
 from gnomon.shadow.commit import Changes, new_segment_id, publish, publish_full
 from gnomon.shadow.errors import UnknownColumn, UsageError
-from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter, check_no_other_files, index_rows
+from gnomon.shadow.maintenance import check_no_other_files
 from gnomon.shadow.metadata import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
@@ -43,6 +43,7 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import Place, Storage, patiently, probe, storage_at
 from gnomon.shadow.tables import NULL_VALUE, as_partition_value, numbered, typed_folders, value_text
 from gnomon.shadow.verify import sampled
+from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter, index_rows
 
 ERROR, APPEND = "error", "append"
 MODES = (ERROR, "overwrite", APPEND)

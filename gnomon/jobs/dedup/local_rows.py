@@ -28,10 +28,10 @@ from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWri
 from gnomon.jobs.load import Count, LookupCounters, NoType, gathered, key_names, typed_keys
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index, UsageError
-from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import numbered
+from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.sources import Options
 from gnomon.sources.types import int64s
 

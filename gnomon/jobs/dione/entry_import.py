@@ -15,11 +15,11 @@ from gnomon.jobs.dione.dione_index import WHILE_READ, DioneFile, DioneIndex
 from gnomon.jobs.files import Described, listed
 from gnomon.shadow.errors import SourceError, StalePointer, StorageError, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import Entries, stored_columns
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import join, storage_at
 from gnomon.shadow.tables import partition_values
 from gnomon.shadow.verify import row_hashes
+from gnomon.shadow.write import Entries, stored_columns
 from gnomon.sources import NO_ROW, POINTER_COLUMNS, Pointer, RowTable, open_source, row_table
 
 SAMPLES = 8  # entries of a source file whose rows are read

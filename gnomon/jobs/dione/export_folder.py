@@ -26,9 +26,9 @@ from gnomon.jobs.dione.dione_index import SUFFIX
 from gnomon.jobs.files import listed
 from gnomon.shadow.errors import AlreadyExists, BuildFailed, ConcurrentCommit, UsageError
 from gnomon.shadow.lookup import KEY, PARTITION, EntryColumn, entry_columns, scan_entries
-from gnomon.shadow.maintenance import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.shadow.metadata import SegmentFile, View, source_of
 from gnomon.shadow.storage import STAGED, Storage, is_local, join
+from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.sources import POINTER_COLUMNS, RowTable, open_source, row_table
 
 PREFIX, JSON = "_gnomon-export.", ".json"  # engines skip names that begin with an underscore

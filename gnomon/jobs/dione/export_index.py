@@ -12,10 +12,10 @@ from gnomon.btree.schema import Column, EntrySchema
 from gnomon.jobs.dione.dione_index import DATA_TABLE, KEYS, MORE_FIELDS, SEPARATOR
 from gnomon.jobs.dione.export_folder import ExportedFiles, ExportFolder, hadoop_location
 from gnomon.shadow.errors import ShadowError, UsageError
-from gnomon.shadow.maintenance import MEMORY_BYTES
 from gnomon.shadow.metadata import POINTER_TYPES, IndexSpec, View, check_apart, open_view, source_of
 from gnomon.shadow.storage import Place, Storage, patiently, storage_at
 from gnomon.shadow.tables import partition_folders, partition_values
+from gnomon.shadow.write import MEMORY_BYTES
 from gnomon.sources import POINTER_COLUMNS
 
 FORMATS = ("parquet", "orc", "avro", "sequence")

@@ -9,10 +9,10 @@ from gnomon.jobs.dione.entry_import import EntryImport, LeftOut
 from gnomon.jobs.files import CatalogTable, Described, no_catalog
 from gnomon.jobs.stages import Progress, Stages
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.maintenance import MEMORY_BYTES, index_entries
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, Storage, as_location, patiently
 from gnomon.shadow.tables import LakeSource, Table, is_lake
+from gnomon.shadow.write import MEMORY_BYTES, index_entries
 
 
 class DioneEngine(LocalEngine):

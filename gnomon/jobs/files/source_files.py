@@ -21,9 +21,9 @@ from gnomon.shadow.errors import (
     UnsupportedFormat,
     UsageError,
 )
-from gnomon.shadow.maintenance import stored_columns
 from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join
+from gnomon.shadow.write import stored_columns
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
 from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
 

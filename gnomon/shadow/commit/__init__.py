@@ -1,13 +1,10 @@
 """Commits: a build, an append, or another change of the metadata, visible as a whole or not at all.
 
-- `publishing`          puts the next snapshot, create-only
-- `rebase`              which changes of a build remain when other programs committed first
-- `schema_evolution`    the columns of a source whose files differ
-- `append_log`          the log of appends to the source
-- `full_reindex`        commits an index of all files in place of a damaged one
-- `relocate`            takes over a source that was moved or copied
-- `backfill_page_maps`  records page maps of files that are indexed already
-- `rewrite_manifests`   writes the manifests of segments again
+- `publishing`    puts the next snapshot, create-only
+- `rebase`        which changes of a build remain when other programs committed first
+- `append_log`    the log of appends to the source
+- `full_reindex`  commits an index of all files in place of a damaged one
+- `relocate`      takes over a source that was moved or copied; records page maps of indexed files
 """
 
 from gnomon.shadow.commit.append_log import (
@@ -29,12 +26,10 @@ from gnomon.shadow.commit.append_log import (
     settle,
     staging_folder,
 )
-from gnomon.shadow.commit.backfill_page_maps import record
 from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
 from gnomon.shadow.commit.publishing import Changes, made_for, new_segment_id, publish, wait, write_index_file
-from gnomon.shadow.commit.rebase import Current
-from gnomon.shadow.commit.relocate import Adoption, adopt, adoption
-from gnomon.shadow.commit.schema_evolution import wider
+from gnomon.shadow.commit.rebase import Current, wider
+from gnomon.shadow.commit.relocate import Adoption, adopt, adoption, record
 
 __all__ = [
     "REJECTED_FOLDER",

@@ -22,6 +22,7 @@ from gnomon.shadow.commit.rebase import (
     check_changes,
     check_kept,
     check_read_last,
+    columns_after,
     folders_after,
     is_committed,
     is_recorded,
@@ -30,7 +31,6 @@ from gnomon.shadow.commit.rebase import (
     rebase,
     spec_after,
 )
-from gnomon.shadow.commit.schema_evolution import columns_after
 from gnomon.shadow.errors import (
     AlreadyExists,
     BuildFailed,

@@ -2,7 +2,8 @@
 write no files.
 
 A build starts from one snapshot, its base, and is committed on the newest one. Where these are the same, all changes
-apply. A source file is live in one segment only, whichever program indexed it."""
+apply. A source file is live in one segment only, whichever program indexed it. Columns of a source, with their Arrow
+type names, are merged over files that differ in them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from gnomon.shadow.metadata import (
 from gnomon.shadow.storage import FileInfo, difference
 from gnomon.shadow.tables import Recorded, Table, TableVersion
 from gnomon.sources import FORMATS
-from gnomon.sources.types import parse_ddl, to_ddl
+from gnomon.sources.types import common_moments_named, parse_ddl, to_ddl
 
 T = TypeVar("T")
 Fingerprint = tuple[int, int, str, str]
@@ -324,3 +325,33 @@ def _check_replaced(now: State, changes: Changes) -> None:
             "changed; nothing was changed",
             action=Action.RUN_AGAIN,
         )
+
+
+WIDENING = (("int8", "int16", "int32", "int64"), ("halffloat", "float", "double"))
+
+
+def wider(before: str, now: str) -> str:
+    """The type that holds the numbers of both, or the timestamps of both (`common_moments`); for other types the
+    second one, unless that is the null type."""
+    if now == "null":
+        return before or now
+    moments = common_moments_named(before, now)
+    if moments is not None:
+        return moments
+    chain = next((chain for chain in WIDENING if before in chain and now in chain), (now,))
+    return max(before, now, key=chain.index) if len(chain) > 1 else now
+
+
+def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) -> dict[str, str]:
+    """The source's columns: the known ones, and the new ones of the build. For formats whose files do not declare
+    columns, `spec` has the types, which also hold the values that other programs found. A catalog table has the columns
+    that it declares."""
+    given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
+    if spec.table:
+        return given
+    before = base.snapshot.columns if base.snapshot else {}
+    columns = dict(now.snapshot.columns) if now.snapshot else {}
+    for name, kind in changes.columns.items():
+        if before.get(name) != kind:
+            columns[name] = wider(columns.get(name, ""), kind)
+    return {name: given.get(name, kind) for name, kind in columns.items()}

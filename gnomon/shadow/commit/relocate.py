@@ -1,10 +1,10 @@
-"""Adoption of a source that was copied or moved: its files have other times or another root, and the indexed content.
+"""Commits that write new manifests and no index file: the adoption of a source that was copied or moved, whose files
+have other times or another root, and the indexed content; and page maps of files that are indexed already.
 
 A file is adopted when its path below the root, its size and the digest of its own metadata are as recorded. At another
 root, times and etags prove nothing: a copy may keep its times, and each HDFS cluster numbers its files from the same
 first number. So the digest of each file is compared in that case. A sample of pointers is followed, too, since files
-with other rows may have the same metadata. The commit writes new manifests with the current fingerprints; no index file
-changes."""
+with other rows may have the same metadata."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -15,25 +15,52 @@ from gnomon.base.actions import Action
 from gnomon.btree import BTreeReader
 from gnomon.shadow.commit.append_log import read_log
 from gnomon.shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait
-from gnomon.shadow.commit.rewrite_manifests import new_lists, relist
 from gnomon.shadow.errors import ConcurrentCommit, UsageError
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.metadata import (
+    PageMapsEntry,
+    PageMapsSetting,
     Segment,
+    SegmentRef,
     Snapshot,
     SourceFileEntry,
     SourceRoot,
     View,
     append_path,
     digest_and_rows,
+    manifest_path,
     masks_of,
+    most_maps,
     open_view,
+    read_segment,
     rows_by_partition,
     utc_now,
+    write_segment,
 )
 from gnomon.shadow.storage import FileInfo, Storage, difference, is_in_doubt, probe
 from gnomon.shadow.tables import TableVersion
 from gnomon.sources import SourceError
+
+
+def relist(storage: Storage, view: View, after: Iterable[Segment]) -> tuple[SegmentRef, ...]:
+    """The segments as the next snapshot names them; `after` has the new state of each. Changed manifests are written
+    and read back; a segment without live files is dropped."""
+    refs = []
+    for before, segment, ref in zip(view.segments, after, view.snapshot.segments, strict=True):
+        if not segment.live:
+            continue
+        if segment.source_files != before.source_files:
+            ref = write_segment(storage, replace(segment, id=new_segment_id()))
+            read_segment(storage, ref)
+        refs.append(replace(ref, dead=tuple(sorted(segment.dead))))
+    return tuple(refs)
+
+
+def new_lists(before: Snapshot, after: Snapshot) -> list[str]:
+    """The paths of the manifests that one snapshot names and the other does not."""
+    known = {ref.id for ref in before.segments}
+    return [manifest_path(ref.id) for ref in after.segments if ref.id not in known]
+
 
 READERS = 16  # files whose metadata is read at the same time
 SAMPLED_FILES, ENTRIES_PER_FILE = 64, 4  # index files, and entries of each, whose pointers are followed
@@ -142,7 +169,7 @@ def adopt(storage: Storage, root: SourceRoot, base: View | None = None) -> tuple
             return view.snapshot, 0
         probe(storage)
         begin = time.time()
-        snapshot = _next(storage, view, root, found)
+        snapshot = _adopted(storage, view, root, found)
         if put_snapshot(storage, snapshot, new_lists(view.snapshot, snapshot), begin):
             return snapshot, len(found.adopted)
     raise ConcurrentCommit(f"other programs committed first {ATTEMPTS} times", storage.root, action=Action.RUN_AGAIN)
@@ -159,7 +186,7 @@ def _check_appends(storage: Storage) -> None:
         )
 
 
-def _next(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
+def _adopted(storage: Storage, view: View, root: SourceRoot, found: Adoption) -> Snapshot:
     """The snapshot with the adopted files, after its manifests were written and read back."""
     after = found.applied_to(view.segments)
     return replace(
@@ -183,3 +210,49 @@ def _version(view: View, root: SourceRoot) -> TableVersion | None:
     """The version that the snapshot covers, of the table at the root: a later one is for the next build."""
     covered, found = view.snapshot.table, root.source.recorded.version
     return found if covered is None or found is None else found._replace(version=covered.version)
+
+
+Made = Mapping[SourceFileEntry, PageMapsEntry]
+
+OPERATION = "page-maps"
+
+
+def record(storage: Storage, made: Made, page_maps: PageMapsSetting = True) -> Snapshot:
+    """Commit page maps of source files, except files whose entry in the index has changed since. `page_maps`: the
+    setting for later builds, unless the index's records more. Returns the newest snapshot; commits nothing where
+    nothing differs. ConcurrentCommit where other commits keep winning; UnsafeStore
+    where two writers could overwrite each other."""
+    for attempt in range(ATTEMPTS):
+        wait(attempt)
+        view = open_view(storage)
+        recorded = sum(file in made for segment in view.segments for file in segment.live.values())
+        setting = most_maps(view.spec.page_maps, page_maps)
+        if not recorded and view.spec.page_maps == setting:
+            return view.snapshot
+        probe(storage)
+        begin = time.time()
+        snapshot = _recorded(storage, view, made, recorded, setting)
+        maps = sorted({entry.path for entry in made.values()})
+        if put_snapshot(storage, snapshot, [*maps, *new_lists(view.snapshot, snapshot)], begin):
+            return snapshot
+    raise ConcurrentCommit(f"other programs committed first {ATTEMPTS} times", storage.root, action=Action.RUN_AGAIN)
+
+
+def _recorded(storage: Storage, view: View, made: Made, recorded: int, setting: PageMapsSetting) -> Snapshot:
+    return replace(
+        view.snapshot,
+        number=view.snapshot.number + 1,
+        operation=OPERATION,
+        segments=relist(storage, view, [_with(segment, made) for segment in view.segments]),
+        spec=replace(view.spec, page_maps=setting),
+        committed_at=utc_now(),
+        batch=None,
+        commit_id=new_segment_id(),
+        parent_id=view.snapshot.commit_id,
+        counts={"recorded": recorded},
+    )
+
+
+def _with(segment: Segment, made: Made) -> Segment:
+    files = (replace(file, page_maps=made.get(file, file.page_maps)) for file in segment.source_files)
+    return replace(segment, source_files=tuple(files))

@@ -2,7 +2,10 @@
 key.
 
 A partition column has the folder's value, as text (in a catalog table: in its type), even where the files have a column
-of that name, as in Spark. A column that a file does not have is null in its rows."""
+of that name, as in Spark. A column that a file does not have is null in its rows.
+
+Source files may be opened during the index look-up, so that the metadata of a remote file arrives in the same round
+trip as the index file. This is done only where few files can hold the key, since most of them are not needed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,25 +21,83 @@ from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values
 from gnomon.shadow.errors import OF_ONE_FILE, StalePointer
-from gnomon.shadow.fetch.costs import FetchReads
-from gnomon.shadow.fetch.maps_folder import MapsFolder
-from gnomon.shadow.fetch.partition_columns import PartitionColumns
-from gnomon.shadow.fetch.row_batches import Located, row_bytes, shares_of
+from gnomon.shadow.fetch.costs import FetchReads, FetchStats
+from gnomon.shadow.fetch.page_maps import MapsFolder
 from gnomon.shadow.fetch.source_files import SourceFiles
+from gnomon.shadow.lookup import Hit, InFile, covered_in
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (
+    Begun,
     Readable,
     Storage,
     Trace,
     TracedReader,
-    deadlines,
+    check_deadline,
     identity,
     in_order,
     join,
     step_of,
 )
+from gnomon.shadow.tables import partition_array, stored_partition
 from gnomon.shadow.values import python_values
-from gnomon.sources import FORMATS, MappedFile, Numbers, Pointer
+from gnomon.sources import FORMATS, MappedFile, Numbers, Pointer, SourceFile
+
+MOST_FOLDERS = 10_000  # whose values are kept
+
+
+class PartitionColumns:
+    """The partition columns of an index. Safe to share between threads."""
+
+    def __init__(self, spec: IndexSpec) -> None:
+        self._spec = spec
+        self._values: dict[str, dict[str, Any]] = {}
+
+    def arrays(self, partition: str, rows: int) -> dict[str, pa.Array]:
+        """The columns of a partition, repeated for a number of rows."""
+        spec, values = self._spec, stored_partition(partition, self._spec.partition_types)
+        return {name: partition_array(values.get(name), spec.partition_type(name), rows) for name in spec.partitions}
+
+    def values(self, partition: str) -> dict[str, Any]:
+        """The values of a partition, as rows show them."""
+        found = self._values.get(partition)
+        if found is None:
+            if len(self._values) >= MOST_FOLDERS:
+                self._values.clear()
+            arrays = self.arrays(partition, 1)
+            found = self._values[partition] = {name: python_values(array)[0] for name, array in arrays.items()}
+        return found
+
+
+UNPACKED = 4  # bytes in memory for each byte in a file, as a rule of thumb
+
+
+class Located(NamedTuple):
+    """A row to read: its place, and the key it must hold (in stored form)."""
+
+    hit: Hit
+    key: Key
+
+
+def row_bytes(file: SourceFileEntry) -> int:
+    """The approximate bytes of a row in memory, which are more than in the file."""
+    return max(1, UNPACKED * file.size // max(file.rows, 1))
+
+
+def shares_of(wanted: Sequence[Located], share_bytes: int | None) -> list[tuple[SourceFileEntry, Sequence[int]]]:
+    """The places of each file's rows among the requested ones. A file whose rows take more than about `share_bytes` has
+    several shares."""
+    by_file: dict[SourceFileEntry, list[int]] = {}
+    for place, located in enumerate(wanted):
+        by_file.setdefault(located.hit.file, []).append(place)
+    if share_bytes is None:
+        return list(by_file.items())
+    shares: list[tuple[SourceFileEntry, Sequence[int]]] = []
+    for file, places in by_file.items():
+        most = max(1, share_bytes // row_bytes(file))
+        if len(places) > most:  # rows that are read together lie in one share, or two
+            places.sort(key=lambda place: wanted[place].hit.pointer[1:3])
+        shares += [(file, places[begin : begin + most]) for begin in range(0, len(places), most)]
+    return shares
 
 
 class Part(NamedTuple):
@@ -111,7 +172,7 @@ class Fetcher:
         each: bool,
         trace: Trace | None,
     ) -> Part:
-        deadlines.check(join(self._storage.root, file.path))
+        check_deadline(join(self._storage.root, file.path))
         stats = FetchReads()
         keys = self._as_arrays([one.key for one in wanted])
         try:
@@ -251,3 +312,52 @@ def _key_of(array: pa.ChunkedArray, key: KeyColumn, where: str) -> pa.Array:
         raise StalePointer(
             f"the key is not the {key.type} that was indexed ({error})", where, action=Action.BUILD_AGAIN
         ) from None
+
+
+FEW_SOURCES = 8  # of a query
+
+
+class _Opening(NamedTuple):
+    """A source file whose read has begun, and the cost so far."""
+
+    fetcher: Fetcher
+    file: SourceFileEntry
+    begun: Begun[SourceFile]
+    reads: FetchReads
+
+
+class Ahead:
+    """The source files that are opened ahead for one query, until it is answered."""
+
+    def __init__(self, stats: FetchStats) -> None:
+        self._stats = stats
+        self._openings: list[_Opening] = []
+
+    def begin(self, fetcher: Fetcher, spec: IndexSpec, files: Sequence[InFile]) -> None:
+        """Open the source files that the entries of these index files may name, where they are few."""
+        for file in _named(spec, files):
+            reads = FetchReads()
+            begun = fetcher.files.begin(file, reads, self._stats.trace)
+            if begun is not None:
+                self._openings.append(_Opening(fetcher, file, begun, reads))
+
+    def end(self) -> None:
+        """Count the reads. If steps are recorded, also wait for the unneeded reads, so that the cost is complete."""
+        for fetcher, file, begun, reads in self._openings:
+            fetcher.files.end(file)
+            if self._stats.trace is not None:
+                begun.settle()
+            self._stats.source.add(reads)
+        self._openings = []
+
+
+def _named(spec: IndexSpec, files: Sequence[InFile]) -> Sequence[SourceFileEntry]:
+    """The live source files among those that index files may name; none where they are many."""
+    found: dict[str, SourceFileEntry] = {}
+    for segment, entry, _ in files:
+        for file in covered_in(spec, segment, entry.partition):
+            if file.path in segment.live:
+                found[file.path] = file
+                if len(found) > FEW_SOURCES:
+                    return []
+    return list(found.values())

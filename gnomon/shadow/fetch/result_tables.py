@@ -20,7 +20,7 @@ from gnomon.btree.key_types import key_type
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.results import Found, Rows, Share
-from gnomon.shadow.storage import deadlines
+from gnomon.shadow.storage import check_deadline
 from gnomon.sources.types import common_moments
 
 KEY_NUMBER = "key_number"
@@ -63,7 +63,7 @@ def _of_share(fetcher: Fetcher, columns: Sequence[str], share: Share) -> pa.Tabl
     """The rows in the order of the keys."""
     tables = []
     for part in share.parts:
-        deadlines.check("rows to be put in order")
+        check_deadline("rows to be put in order")
         tables.append(fetcher.complete(part.table, part.file.partition, columns))
     table = _together(tables)
     places = np.concatenate([np.empty(0, np.int64), *(np.asarray(part.places, np.int64) for part in share.parts)])

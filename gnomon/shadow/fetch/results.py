@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.fetch.costs import FetchStats
-from gnomon.shadow.fetch.fetcher import Fetcher, Part
-from gnomon.shadow.fetch.limits import SHARE_BYTES, Bounds, bytes_of_key, bytes_of_rows
-from gnomon.shadow.fetch.row_batches import Located, row_bytes
+from gnomon.shadow.fetch.costs import SHARE_BYTES, Bounds, FetchStats, bytes_of_key, bytes_of_rows
+from gnomon.shadow.fetch.fetcher import Fetcher, Located, Part, row_bytes
 from gnomon.shadow.lookup import Bound, Hit, Hits, ParsedKey, entry_rows
 from gnomon.shadow.metadata import View, check_names, check_number
-from gnomon.shadow.storage import deadlines
+from gnomon.shadow.storage import check_deadline
 
 # Iterables that are no list of keys: their items are characters, bytes, columns, or in no order.
 NOT_KEYS = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
@@ -256,7 +254,7 @@ def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query
         for share in rows.shares(fetcher):
             filled: list[dict[str, Any]] = [{} for _ in range(sum(share.counts))]
             for part in share.parts:
-                deadlines.check("rows to be made")
+                check_deadline("rows to be made")
                 fetcher.fill(filled, part, columns)
             for key, (first, end) in zip(share.keys, pairwise(accumulate(share.counts, initial=0)), strict=True):
                 made[key] = filled[first:end]

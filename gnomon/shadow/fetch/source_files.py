@@ -7,8 +7,7 @@ from typing import cast
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import FileChanged, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
-from gnomon.shadow.fetch.maps_folder import MapsFolder
-from gnomon.shadow.fetch.page_maps import damaged, read_page_maps
+from gnomon.shadow.fetch.page_maps import MapsFolder, damaged, read_page_maps
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import (
     NO_INODE,

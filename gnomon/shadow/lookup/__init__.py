@@ -1,25 +1,23 @@
 """Look-ups of keys: the index files that may hold a key, and the live entries in them.
 
-- `point`             the entries of one key or a few
-- `tree_search`       one look-up in the index files that may hold its keys
-- `matches`           the live entries of a key
-- `batch`             the entries of many keys, in Arrow
-- `index_files`       index files, written and opened
-- `index_file_cache`  index files that stay open
-- `bloom_filters`     Bloom filters of index files, and when a look-up reads one
-- `entries`           the entries of a key as rows
-- `entry_batches`     live entries as Arrow batches
+- `point`          the entries of one key or a few
+- `tree_search`    one look-up in the index files that may hold its keys
+- `matches`        the live entries of a key
+- `batch`          the entries of many keys, in Arrow
+- `index_files`    index files, written, opened and kept open
+- `bloom_filters`  Bloom filters of index files, and when a look-up reads one
+- `entries`        the entries of a key as rows, live entries as Arrow batches
 """
 
 from gnomon.shadow.lookup.batch import Matcher, Matches, MatchStats
 from gnomon.shadow.lookup.bloom_filters import FILTER_FOLDER, open_filter
-from gnomon.shadow.lookup.entries import entry_rows
-from gnomon.shadow.lookup.entry_batches import (
+from gnomon.shadow.lookup.entries import (
     KEY,
     PARTITION,
     POINTER,
     EntryColumn,
     entry_columns,
+    entry_rows,
     matched_entries,
     scan_entries,
 )

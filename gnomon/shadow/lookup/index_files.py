@@ -1,8 +1,10 @@
-"""Index files on a store. A build writes them with their Bloom filters and reads them back; look-ups open them."""
+"""Index files on a store. A build writes them with their Bloom filters and reads them back. Look-ups open them, and
+keep them in a cache bounded by bytes."""
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
-from gnomon.btree.blocks import Leaves
+from gnomon.btree.blocks import Block, Leaves
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.btree.hash_columns import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
@@ -27,10 +29,11 @@ from gnomon.shadow.metadata import (
     SegmentFile,
     SourceFileEntry,
     StoredFile,
+    View,
     put_again,
     read_back,
 )
-from gnomon.shadow.storage import Storage, looked_twice
+from gnomon.shadow.storage import ByteCache, CacheCounts, CacheShare, Storage, looked_twice
 
 INDEX_FILE_SUFFIX = ".btree.avro"
 ELSEWHERE = "?"  # no partition has this name
@@ -165,3 +168,61 @@ def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: I
 def covered_in(spec: IndexSpec, segment: Segment, folder: str) -> Sequence[SourceFileEntry]:
     """The source files that the index files of a segment in one folder may name, dead ones included."""
     return segment.source_files if spec.flat else segment.source_files_in.get(folder, ())
+
+
+WHOLE_BYTES = 4 << 20  # an index file of a remote store up to this size is read whole
+LEAVES_SHARE = 2  # one part in this many of the memory for index files is for decoded leaves
+
+
+class IndexFileCache:
+    """Index files by path: their upper levels, the files that were read whole, as far as the cache has room, and the
+    decoded leaves used last."""
+
+    def __init__(self, storage: Storage, cache_bytes: int) -> None:
+        self._storage = storage
+        self._cache_bytes = cache_bytes - cache_bytes // LEAVES_SHARE
+        self._open: ByteCache[BTreeReader] = ByteCache(self._cache_bytes)
+        self._leaves: ByteCache[Block] = ByteCache(cache_bytes // LEAVES_SHARE)
+
+    @contextmanager
+    def use(self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats) -> Iterator[BTreeReader]:
+        """An index file, open."""
+        whole = self.reads_whole(entry)
+
+        def opened() -> BTreeReader:
+            leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
+            return open_index_file(self._storage, SegmentFile(segment, entry), view.spec, stats, whole, leaves)
+
+        with self._open.use(entry.path, opened) as tree:
+            yield tree
+            if whole and view.index_bytes > self._cache_bytes:
+                tree.forget_leaves()
+
+    def reads_whole(self, entry: IndexFileEntry) -> bool:
+        """Whether to read an index file whole when it is opened. From a remote store a few MB take as long as a few
+        bytes, and a later read of a leaf would be another round trip."""
+        return self._storage.is_remote and entry.size <= WHOLE_BYTES
+
+    def is_open(self, entry: IndexFileEntry) -> bool:
+        return self._open.peek(entry.path) is not None
+
+    def needs_no_round_trip(self, entry: IndexFileEntry) -> bool:
+        """Whether a search of an index file needs no round trip: the file is local, or in memory."""
+        if not self._storage.is_remote:
+            return True
+        tree = self._open.peek(entry.path)
+        return tree is not None and tree.is_whole
+
+    @property
+    def root(self) -> str:
+        """Where the index lies."""
+        return self._storage.root
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the open index files and of the leaves."""
+        return self._open.cache_bytes + self._leaves.cache_bytes
+
+    @property
+    def counts(self) -> dict[str, CacheCounts]:
+        return {"index_files": self._open.counts, "leaves": self._leaves.counts}

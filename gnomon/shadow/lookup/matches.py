@@ -16,7 +16,7 @@ from gnomon.btree.key_batch import KeyBatch
 from gnomon.btree.keys import Key, stored_values
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
-from gnomon.shadow.storage import check
+from gnomon.shadow.storage import check_deadline
 from gnomon.sources import Pointer
 
 MOST_OBJECTS = 50_000  # entries of an index file that become Python objects; more are counted in Arrow
@@ -142,7 +142,7 @@ class FileHits:
         found = [Hits() for _ in keys]
         sizes = [0] * len(keys)
         for piece in tree.match(batch.keys, [column.name for column in columns], stats):
-            check(self._where)
+            check_deadline(self._where)
             for place, rows, files in self._by_key(piece):
                 for i in asking[place]:
                     kept = self._kept(found[i], rows, files, partitions[i])

@@ -17,7 +17,7 @@ from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
-from gnomon.shadow.lookup.index_file_cache import IndexFileCache
+from gnomon.shadow.lookup.index_files import IndexFileCache
 from gnomon.shadow.lookup.matches import Hits
 from gnomon.shadow.lookup.tree_search import DEFAULTS, InFile, LookupOptions, Search
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View

@@ -15,10 +15,10 @@ from gnomon.btree.keys import Key
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import OF_ONE_FILE
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
-from gnomon.shadow.lookup.index_file_cache import IndexFileCache
+from gnomon.shadow.lookup.index_files import IndexFileCache
 from gnomon.shadow.lookup.matches import ALL, Bound, FileHits, Hits
 from gnomon.shadow.metadata import IndexFileEntry, Segment, View
-from gnomon.shadow.storage import Step, Trace, check, in_order, step_of
+from gnomon.shadow.storage import Step, Trace, check_deadline, in_order, step_of
 
 # Up to this number and total size, filters and index files are read together: a filter could save little.
 FEW_FILES, FEW_BYTES = 8, 8 << 20
@@ -116,7 +116,7 @@ class Search:
         return filters is not None and filters.pays(file.entry, len(file.places), spread, self._view.filter_bytes)
 
     def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
-        check(f"{self._index_files.root}/{file.entry.path}")
+        check_deadline(f"{self._index_files.root}/{file.entry.path}")
         stats = self._counter()
         try:
             places = self._likely(file, filtered, few, stats)

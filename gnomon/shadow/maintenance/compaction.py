@@ -4,22 +4,108 @@ or another layout. No source file is read, and pointers stay unchanged.
 A segment is replaced whole or stays. A folder of index files (a partition, or a whole flat index) is untidy when
 several live segments cover files in it, or when a live segment there has entries of dead files. Each segment that
 covers, or covered, a file of an untidy folder is replaced. So afterwards each partition lies in one segment, without
-dead entries. The cost depends on the untidy folders only, not on others that share their segments (`rewrite`).
+dead entries. The cost depends on the untidy folders only, not on others that share their segments.
 
 The new segment covers the same source files with the same fingerprints, in the order of the old segments, so the rows
-of a key keep their order.
-"""
+of a key keep their order. It names an index file unchanged if it is alone in its bucket and its segment has no dead
+entry in its folder. All other index files are merged and written. Where buckets or layout change, all are written.
+
+A build of a flat index merges small segments with its new one, in its own commit. A segment is merged when it has at
+most FACTOR times the rows merged so far, the smallest first. So each segment that stays has more than FACTOR times the
+rows of the next smaller one: n rows have about log2(n) segments at most, whatever the number of builds, and an entry is
+written about log2(n) times."""
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
-from gnomon.shadow.commit import Changes, made_for, new_segment_id, publish
-from gnomon.shadow.errors import UsageError
-from gnomon.shadow.maintenance.rewrite_segments import Rewritten, dead_folders, folders_of, rewrite
-from gnomon.shadow.metadata import IndexSpec, Segment, Snapshot, View, buckets_for, check_buckets, open_view
+from gnomon.shadow.commit import Changes, Current, made_for, new_segment_id, publish
+from gnomon.shadow.errors import CommitLost, ConcurrentCommit, UsageError
+from gnomon.shadow.lookup import write_index_file
+from gnomon.shadow.metadata import (
+    IndexFileEntry,
+    IndexSpec,
+    Segment,
+    SegmentFile,
+    Snapshot,
+    SourceFileEntry,
+    View,
+    buckets_for,
+    check_buckets,
+    open_view,
+)
 from gnomon.shadow.storage import Storage, patiently, probe
+from gnomon.shadow.write import merged
+
+
+class Rewritten(NamedTuple):
+    """The index files that stay, and those that were written."""
+
+    kept: Sequence[IndexFileEntry]
+    written: Sequence[IndexFileEntry]
+
+    @property
+    def all(self) -> list[IndexFileEntry]:
+        return [*self.kept, *self.written]
+
+
+def folders_of(spec: IndexSpec, files: Iterable[SourceFileEntry]) -> set[str]:
+    """The folders in which source files have their index files."""
+    return {spec.folder_of(file.partition) for file in files}
+
+
+def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
+    """The folders in which a segment has dead entries."""
+    dead = (segment.source_files[i] for i in segment.dead)
+    return folders_of(spec, (file for file in dead if file.rows))
+
+
+def rewrite(
+    storage: Storage, spec: IndexSpec, segments: Sequence[Segment], target: IndexSpec, segment_id: str
+) -> Rewritten:
+    """The index files of one segment for the live source files of `segments`. The segments have `spec`; the result has
+    the buckets and the layout of `target`. The entries of a key come in the order of the segments. Errors as in
+    `merge.merged`."""
+    kept: list[IndexFileEntry] = []
+    written: list[IndexFileEntry] = []
+    if spec.flat != target.flat:
+        parts = [SegmentFile(segment, file) for segment in segments for file in segment.by_bucket.values()]
+        return Rewritten([], list(_merge(storage, spec, parts, target, segment_id)))
+    dead = {segment.id: dead_folders(spec, segment) for segment in segments}
+    for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
+        clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
+        as_they_are, parts = _split_by_reuse(segments, folder, clean)
+        kept += as_they_are
+        written += _merge(storage, spec.in_folder(folder), parts, target.in_folder(folder), segment_id)
+    return Rewritten(kept, written)
+
+
+def _split_by_reuse(
+    segments: Sequence[Segment], folder: str, clean: Set[str]
+) -> tuple[list[IndexFileEntry], list[SegmentFile]]:
+    """The index files of a folder that may stay, and the others. `clean` has the segments whose entries in the folder
+    are all live and in their target buckets."""
+    by_bucket: dict[int, list[SegmentFile]] = {}
+    for segment in segments:
+        for file in segment.index_files_in.get(folder, ()):
+            by_bucket.setdefault(file.bucket, []).append(SegmentFile(segment, file))
+    kept, merge = [], []
+    for parts in by_bucket.values():
+        segment, file = parts[0]
+        if len(parts) == 1 and segment.id in clean:
+            kept.append(file)
+        else:
+            merge += parts
+    return kept, merge
+
+
+def _merge(
+    storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec, segment_id: str
+) -> Iterator[IndexFileEntry]:
+    for folder, bucket, batches in merged(storage, spec, parts, target):
+        yield write_index_file(storage, target, segment_id, folder, bucket, batches)
 
 
 @dataclass(frozen=True)
@@ -147,3 +233,71 @@ def _result(view: View, snapshot: Snapshot, files: Rewritten, dropped: int, begi
         dropped=dropped,
         seconds=round(time.perf_counter() - begin, 3),
     )
+
+
+FACTOR = 2
+
+
+class Published(NamedTuple):
+    """The newest snapshot, and whether this build committed it: false if nothing was left to do."""
+
+    snapshot: Snapshot
+    is_committed: bool
+
+
+def publish_build(
+    storage: Storage, spec: IndexSpec, view: View | None, changes: Changes, segment_id: str, current: Current | None
+) -> Published:
+    """Commit a build, as `publish` does. Where others have replaced a segment that it merges, the new segment is
+    committed alone; the next build merges it."""
+    parent = view.snapshot if view else None
+    if view is not None and spec.flat and changes.source_files:
+        ours = Segment(segment_id, tuple(changes.index_files), tuple(changes.source_files))
+        before = [replace(one, dead=one.dead | changes.dead.get(one.id, frozenset())) for one in view.segments]
+        chosen = segments_to_merge(ours, before)
+        if chosen:
+            try:
+                return _publish_merged(storage, spec, view.snapshot, changes, [*chosen, ours], current)
+            except CommitLost:  # the lost snapshot named files of the new segment
+                raise
+            except ConcurrentCommit:
+                pass
+    snapshot = publish(storage, spec, parent, changes, segment_id, current)
+    return Published(snapshot, snapshot.commit_id == segment_id)
+
+
+def segments_to_merge(ours: Segment, segments: Sequence[Segment]) -> list[Segment]:
+    """The segments to merge with a new one, in their order."""
+    total, chosen = _rows(ours), set()
+    for segment in sorted(segments, key=_rows):
+        if _rows(segment) > FACTOR * total:
+            break
+        if segment.live:
+            total += _rows(segment)
+            chosen.add(segment.id)
+    return [segment for segment in segments if segment.id in chosen]
+
+
+def _rows(segment: Segment) -> int:
+    return sum(file.rows for file in segment.live.values())
+
+
+def _publish_merged(
+    storage: Storage,
+    spec: IndexSpec,
+    parent: Snapshot,
+    changes: Changes,
+    segments: Sequence[Segment],
+    current: Current | None,
+) -> Published:
+    segment_id = new_segment_id()
+    with made_for(storage, parent):
+        files = rewrite(storage, spec, segments, spec, segment_id)
+    merged = replace(
+        changes,
+        index_files=files.all,
+        source_files=[file for segment in segments for file in segment.live.values()],
+        replaced=frozenset(segment.id for segment in segments[:-1]),
+    )
+    snapshot = publish(storage, spec, parent, merged, segment_id, current)
+    return Published(snapshot, snapshot.commit_id == segment_id)

@@ -2,8 +2,7 @@
 
 - `spec`             the spec of an index: source, keys, columns, buckets
 - `entry_kinds`      entries that point to rows, and entries that are rows
-- `spec_file`        `_shadow/spec.json`
-- `snapshots`        numbered lists of live segments
+- `snapshots`        numbered lists of live segments, and `_shadow/spec.json`
 - `snapshot_view`    one snapshot, opened
 - `manifests`        a segment's manifest: its index files and the source files that they cover
 - `masks`            rows of source files that a lake table has deleted
@@ -66,10 +65,13 @@ from gnomon.shadow.metadata.snapshots import (
     SPEC_PATH,
     Snapshot,
     commit,
+    create_first_spec,
     newest_snapshot,
+    put_back,
     read_newest,
     read_segments,
     read_snapshot,
+    read_spec,
     snapshot_files,
     snapshot_numbers,
     snapshot_of_version,
@@ -112,7 +114,6 @@ from gnomon.shadow.metadata.spec import (
     shown,
     spec_differences,
 )
-from gnomon.shadow.metadata.spec_file import create_first_spec, put_back, read_spec
 
 __all__ = [
     "APPENDED",

@@ -26,10 +26,10 @@ from gnomon.shadow.metadata.snapshots import (
     read_newest,
     read_segments,
     read_snapshot,
+    read_spec,
     snapshot_numbers,
 )
 from gnomon.shadow.metadata.spec import IndexSpec, check_names, no_column
-from gnomon.shadow.metadata.spec_file import read_spec
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
 

@@ -1,4 +1,6 @@
-"""Snapshots: numbered, immutable lists of live segments. A create-only put of the next number is the commit."""
+"""Snapshots: numbered, immutable lists of live segments. A create-only put of the next number is the commit. Each holds
+its own spec; `_shadow/spec.json` has that of the first build, for people who look into the folder, and can be written
+again."""
 
 import datetime as dt
 import re
@@ -9,12 +11,19 @@ from operator import index
 from typing import Any
 
 from gnomon.base.actions import Action
-from gnomon.shadow.errors import DamagedMetadata, SnapshotNotFound, UsageError
+from gnomon.shadow.errors import (
+    AlreadyExists,
+    DamagedMetadata,
+    IndexNotFound,
+    SnapshotNotFound,
+    SpecMismatch,
+    UsageError,
+)
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.manifests import Segment, SegmentRef, read_segment
 from gnomon.shadow.metadata.masks import MasksRef, read_masks
-from gnomon.shadow.metadata.spec import IndexSpec, parse_spec
-from gnomon.shadow.storage import FileInfo, Storage
+from gnomon.shadow.metadata.spec import IndexSpec, check_same, parse_spec
+from gnomon.shadow.storage import FileInfo, Storage, probe
 from gnomon.shadow.tables import TableVersion
 
 SPEC_PATH = "_shadow/spec.json"  # written before the first snapshot
@@ -220,3 +229,57 @@ def commit(storage: Storage, snapshot: Snapshot) -> None:
 def utc_now() -> str:
     """The time of a commit, as ISO 8601 with Z."""
     return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def read_spec(storage: Storage) -> IndexSpec:
+    """The first build's spec, from the file. IndexNotFound, NewerFormat or DamagedMetadata where it cannot be read."""
+    where = f"{storage.root}/{SPEC_PATH}"
+    try:
+        content = json_files.read(storage, SPEC_PATH)
+    except (FileNotFoundError, NotADirectoryError):
+        if snapshot_numbers(storage):
+            raise DamagedMetadata("missing, though there are snapshots", where, action=Action.BUILD_SPEC) from None
+        raise IndexNotFound(
+            f"not an index ({SPEC_PATH} is not there)", storage.root, action=Action.BUILD_FIRST
+        ) from None
+    return parse_spec(content, where)
+
+
+def create_spec(storage: Storage, spec: IndexSpec) -> None:
+    """Write the spec, create-only. An earlier build that did not finish may have written the same spec. `page_maps` may
+    differ, since each snapshot has its own."""
+    try:
+        storage.put_new(SPEC_PATH, [json_files.encode(spec.to_json())])
+    except AlreadyExists:
+        check_same(replace(read_spec(storage), page_maps=spec.page_maps), spec, storage.root)
+
+
+def create_first_spec(storage: Storage, spec: IndexSpec) -> None:
+    """Write the spec before the first commit. It replaces the spec of a build that never committed.
+
+    If two first builds with different specs race, each looks for the other's commit after it wrote its spec, and puts
+    that commit's spec back. If it dies before, the next build does it (`put_back`)."""
+    try:
+        create_spec(storage, spec)
+    except SpecMismatch:
+        if snapshot_numbers(storage):
+            raise
+        _replace(storage, spec)
+        committed = newest_snapshot(storage)
+        if committed is not None:
+            put_back(storage, committed.spec)
+            raise
+
+
+def put_back(storage: Storage, spec: IndexSpec) -> None:
+    """Write the spec of the newest snapshot into the file, where it is missing, damaged or from another build."""
+    with suppress(DamagedMetadata):
+        if read_spec(storage).is_like(spec):
+            return
+    probe(storage)
+    _replace(storage, spec)
+
+
+def _replace(storage: Storage, spec: IndexSpec) -> None:
+    storage.delete(SPEC_PATH)
+    create_spec(storage, spec)

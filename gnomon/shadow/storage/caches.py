@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gnomon.shadow.errors import OutOfTime
 from gnomon.shadow.storage.concurrency import Begun
-from gnomon.shadow.storage.deadlines import check
+from gnomon.shadow.storage.waiting import check_deadline
 
 
 class Sized(Protocol):
@@ -216,5 +216,5 @@ class EarlyCache(ByteCache[V]):
         except Exception:
             begun.has_failed = True
             raise
-        check("what was begun before")
+        check_deadline("what was begun before")
         return make()  # the deadline that passed may be that of the caller that began it

@@ -15,11 +15,8 @@ from typing import BinaryIO, Self
 
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, Denied, FileChanged, StorageError, Unreadable
-from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from gnomon.shadow.storage.fingerprint import difference
-from gnomon.shadow.storage.local_status import note_file_system
-from gnomon.shadow.storage.no_waiting import check_may_wait, check_opens, read_at
-from gnomon.shadow.storage.redaction import words_of
+from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, difference, is_skipped, words_of
+from gnomon.shadow.storage.waiting import check_may_wait, check_opens, note_file_system, read_at
 
 ACTIONS = {
     errno.ENOSPC: Action.FREE_SPACE,

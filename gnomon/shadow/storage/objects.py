@@ -18,13 +18,18 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.concurrency import in_order
-from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
-from gnomon.shadow.storage.object_clients import Clients, connect
-from gnomon.shadow.storage.object_errors import Meaning, RangeRefused, no_bucket, translated
-from gnomon.shadow.storage.ranges import Range
-from gnomon.shadow.storage.redaction import words_of
-from gnomon.shadow.storage.remote_file import RemoteFile
+from gnomon.shadow.storage.contract import (
+    ANY_TIME,
+    STAGED,
+    FileInfo,
+    Hidden,
+    ReadStats,
+    difference,
+    is_skipped,
+    words_of,
+)
+from gnomon.shadow.storage.object_clients import Clients, Meaning, RangeRefused, connect, no_bucket, translated
+from gnomon.shadow.storage.remote_file import Range, RemoteFile
 from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, next_of, retried
 
 OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)

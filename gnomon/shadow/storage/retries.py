@@ -15,11 +15,10 @@ from typing import TypeVar
 from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
 from gnomon.shadow.errors import OutOfTime, Unreachable, UsageError
+from gnomon.shadow.storage.concurrency import threads
 from gnomon.shadow.storage.contract import Readable
-from gnomon.shadow.storage.deadlines import awaited, check, left, out_of_time
 from gnomon.shadow.storage.locations import host
-from gnomon.shadow.storage.no_waiting import check_may_wait
-from gnomon.shadow.storage.thread_pool import threads
+from gnomon.shadow.storage.waiting import awaited, check_deadline, check_may_wait, left, out_of_time
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
 AGAIN = 0.1  # seconds
@@ -86,7 +85,7 @@ def retried(call: Callable[[], Result], patience: Patience, where: str) -> Resul
     is_job = _JOB.get() and left() is None and store in _answered
     longest = patience.longest_wait_of_jobs if is_job else patience.longest_wait
     for tries in count(1):
-        check(where)
+        check_deadline(where)
         try:
             made = _made(call, where)
             _answered.add(store)

@@ -15,10 +15,8 @@ from typing import Any, TypeVar
 from gnomon.base.actions import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.concurrency import in_order
-from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, is_skipped
-from gnomon.shadow.storage.fingerprint import difference
-from gnomon.shadow.storage.ranges import Range
-from gnomon.shadow.storage.remote_file import RemoteFile
+from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, difference, is_skipped
+from gnomon.shadow.storage.remote_file import Range, RemoteFile
 from gnomon.shadow.storage.retries import Passing, Patience, retried
 from gnomon.shadow.storage.webhdfs_calls import ADDRESS, WebHdfs
 

@@ -1,22 +1,18 @@
 """The tables that a source may be: their partitions, their live files, and the rows deleted in them.
 
-- `table_source`   the interface of a source
-- `plain_files`    a folder of files, or one file
-- `partitions`     Hive-style partition folders
-- `catalog_table`  the partitions of a table of Spark's catalog
-- `lake_tables`    folders that belong to a Delta, Iceberg, Hudi, Lance or Paimon table
-- `lake_source`    a version of a Delta or Iceberg table: its live files and deleted rows
-- `delta`          Delta Lake tables, with deltalake (extra `delta`)
-- `iceberg`        Iceberg tables, with pyiceberg (extra `iceberg`)
-- `iceberg_manifests`  the live files and files of deletes of an Iceberg snapshot
-- `iceberg_deletes`  the deleted rows of an Iceberg snapshot
-- `iceberg_io`     Iceberg's files on the stores of Gnomon
-- `lake_append`    new files of a Delta or Iceberg table, and the commit that adds them
-- `delta_append`   the same for Delta Lake tables
-- `iceberg_append` the same for Iceberg tables
+- `table_source`       the interface of a source; tables of Spark's catalog
+- `plain_files`        a folder of files, or one file, that belongs to no lake table
+- `partitions`         Hive-style partition folders
+- `lake_source`        a version of a Delta or Iceberg table: its live files and deleted rows
+- `delta`              Delta Lake tables, with deltalake (extra `delta`)
+- `iceberg`            Iceberg tables, with pyiceberg (extra `iceberg`)
+- `iceberg_manifests`  the live files and files of deletes of an Iceberg snapshot, read through Gnomon's stores
+- `iceberg_deletes`    the deleted rows of an Iceberg snapshot
+- `lake_append`        new files of a Delta or Iceberg table, and the commit that adds them
+- `delta_append`       the same for Delta Lake tables
+- `iceberg_append`     the same for Iceberg tables
 """
 
-from gnomon.shadow.tables.catalog_table import TABLE_PREFIX, Table
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
     FolderOf,
@@ -29,7 +25,6 @@ from gnomon.shadow.tables.lake_append import (
     last_number,
 )
 from gnomon.shadow.tables.lake_source import MAIN, LakeSource, is_lake, lake_source
-from gnomon.shadow.tables.lake_tables import LakeTable, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
     TEXT,
@@ -51,12 +46,14 @@ from gnomon.shadow.tables.partitions import (
     typed_folders,
     value_text,
 )
-from gnomon.shadow.tables.plain_files import PlainFiles
+from gnomon.shadow.tables.plain_files import LakeTable, PlainFiles, check_plain_files, table_among, table_around
 from gnomon.shadow.tables.table_source import (
+    TABLE_PREFIX,
     EqualityDeletes,
     LakeContent,
     LakeFile,
     Recorded,
+    Table,
     TableHistory,
     TableSource,
     TableVersion,

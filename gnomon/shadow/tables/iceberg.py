@@ -37,8 +37,7 @@ from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, join, storage_at, without_secrets, words_of
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
-from gnomon.shadow.tables.iceberg_io import IMPLEMENTATION
-from gnomon.shadow.tables.iceberg_manifests import ORC, Manifests, Paths, comparable, read_manifests
+from gnomon.shadow.tables.iceberg_manifests import IMPLEMENTATION, ORC, Manifests, Paths, comparable, read_manifests
 from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion

@@ -1,5 +1,6 @@
 """The manifests of an Iceberg snapshot: its live data files and files of deletes, with their sequence numbers. fastavro
-reads them, since pyiceberg leaves out where in a Puffin file a deletion vector lies."""
+reads them, since pyiceberg leaves out where in a Puffin file a deletion vector lies. Files are read through the stores
+of Gnomon, with the settings and credentials with which data files are read."""
 
 import io
 import json
@@ -11,13 +12,54 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import fastavro
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from gnomon.base.actions import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import below, storage_at, words_of
+from gnomon.shadow.storage import OpenFile, below, split, storage_at, words_of
+
+IMPLEMENTATION = f"{__name__}.StorageFileIO"  # the value of pyiceberg's property py-io-impl
+
+
+class StorageFileIO(FileIO):
+    """Reads files of any store that Gnomon knows; writes none."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+
+    def new_input(self, location: str) -> InputFile:
+        return _Input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError(str(location))
+
+
+class _Input(InputFile):
+    def _opened(self) -> OpenFile:
+        above, name = split(storage_at(self.location).root)
+        return storage_at(above).open(name)
+
+    def __len__(self) -> int:
+        with self._opened() as file:
+            return file.size
+
+    def exists(self) -> bool:
+        try:
+            with self._opened():
+                return True
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+
+    def open(self, seekable: bool = True) -> InputStream:
+        with self._opened() as file:
+            return io.BytesIO(file.read_range(0, file.size))
+
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
 PARQUET, AVRO, ORC = DATA_FORMATS = ("PARQUET", "AVRO", "ORC")

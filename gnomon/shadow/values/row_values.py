@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.shadow.values.dates import DIGITS, date_text, time_text, timestamp_text
+from gnomon.shadow.values.key_formats import DIGITS, date_text, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, Python's first and last day

@@ -1,8 +1,11 @@
 """Checks of the index files of one segment in one folder: they match their segment, and each entry lies where look-ups
-search it. They count the entries of each source file and keep a sample, which `pointers` compares."""
+search it. They count the entries of each source file and keep a sample, which `pointers` compares. Entries of one key
+are ordered by source file, in the order of the segment's manifest, then by row, so answers always have the same order.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +18,52 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.bloom import BloomFilterReader
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key, stored_values
+from gnomon.btree.keys import Key, adjacent, stored_values
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, uncovered
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import partition_values
-from gnomon.shadow.verify.entry_order import EqualKeys
-from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
-from gnomon.shadow.verify.samples import Samples
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, Samples, fault_of
 from gnomon.sources import POINTER_COLUMNS, Pointer
 from gnomon.sources.pointers import FILENAME, OFFSET, SIZE, SUB_OFFSET
+
+Numbers = npt.NDArray[np.signedinteger[Any]]
+
+
+class EqualKeys:
+    """Checks the order of the entries of an index file, batch after batch."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[pa.Array], list[Numbers]] | None = None
+
+    def disordered(self, keys: Sequence[pa.Array], places: Sequence[Numbers]) -> int:
+        """The number of entries that come after one of the same key, but do not lie after it in the source. `keys` are
+        the key columns of a batch, `places` the number of the source file (negative: unknown), offset and
+        sub-offset."""
+        rows = len(keys[0])
+        if not rows:
+            return 0
+        count = _disordered(keys, places)
+        if self._last is not None:
+            keys_before, places_before = self._last
+            joined = [pa.concat_arrays([a, b.slice(0, 1)]) for a, b in zip(keys_before, keys, strict=True)]
+            count += _disordered(joined, [np.append(a, b[:1]) for a, b in zip(places_before, places, strict=True)])
+        self._last = [key.slice(rows - 1) for key in keys], [column[-1:].copy() for column in places]
+        return count
+
+
+def _disordered(keys: Sequence[pa.Array], places: Sequence[Numbers]) -> int:
+    files = places[0]
+    behind = np.zeros(len(files) - 1, bool)
+    same = ~behind
+    for column in places:
+        before, after = column[:-1], column[1:]
+        behind |= same & (after > before)
+        same &= after == before
+    wrong = ~behind & (files[:-1] >= 0) & (files[1:] >= 0)
+    return int((wrong & adjacent(keys)[0]).sum()) if wrong.any() else 0
+
 
 HASHES = 1 << 64  # the number of row hashes
 

@@ -1,15 +1,108 @@
-"""The report of a verification."""
+"""The report of a verification; the rows that are sampled for it; and the differences between the snapshot and an
+engine's view of the index folder as a plain table.
+
+Both are equal when the snapshot needs every file that engines see, and no file has an entry whose source file is dead
+or whose row is masked: after a first build, and after compact and vacuum."""
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from gnomon.base.actions import Action
 from gnomon.base.errors import GnomonError
 from gnomon.shadow.errors import BTreeError, ShadowError, SourceError
-from gnomon.shadow.verify.external_table import PlainTable
+from gnomon.shadow.metadata import Masks, SourceFileEntry, View, masks_of
+from gnomon.shadow.storage import FileInfo, Storage
+from gnomon.sources import Pointer
+
+MOST_PARTITIONS = {False: 100, True: 1000}  # whose rows are looked up, without and with --all: up to 1 s for each
+MOST_TRIED = 10_000  # deleted rows of a file in a batch, to find one of each kind
+LIVE, BY_POSITION, BY_VALUE = "live", "deleted by position", "deleted by values"
+
+
+def some_of(partitions: Collection[str], every: bool) -> frozenset[str]:
+    """The partitions whose rows are looked up: all, or as many as MOST_PARTITIONS says, evenly spread."""
+    most, there = MOST_PARTITIONS[every], sorted(partitions)
+    return frozenset(there[i * len(there) // most] for i in range(most)) if len(there) > most else frozenset(there)
+
+
+@dataclass
+class Samples:
+    """One row of each partition that is live, one that is deleted by its position and one that is deleted by values, of
+    those that occur. `partitions` are the wanted ones. `by_position` has the rows that the table deletes by position,
+    of each file."""
+
+    partitions: Collection[str]
+    masks: Masks
+    by_position: Mapping[str, BitMap64]
+    rows: dict[tuple[str, str], tuple[SourceFileEntry, Pointer]] = field(default_factory=dict)
+
+    def wanted(
+        self, files: Sequence[SourceFileEntry], numbers: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> dict[int, tuple[str, str]]:
+        """The rows of a batch of entries that are the first of their partition and kind, each with both. `numbers` has
+        the number of each entry's file, -1 for none."""
+        found: dict[tuple[str, str], int] = {}
+        there, firsts = np.unique(numbers, return_index=True)
+        for number, first in zip(there.tolist(), firsts.tolist(), strict=True):
+            file = files[number]
+            if number < 0 or file.partition not in self.partitions:
+                continue
+            mask = self.masks.get(file.path)
+            if mask is None:
+                found.setdefault((file.partition, LIVE), first)
+                continue
+            of_table = self.by_position.get(file.path, BitMap64())
+            there_are = {LIVE: file.rows > mask.rows, BY_POSITION: bool(of_table), BY_VALUE: mask.rows > len(of_table)}
+            kinds = [(file.partition, kind) for kind, is_there in there_are.items() if is_there]
+            if all(kind in self.rows or kind in found for kind in kinds):
+                continue
+            own = np.flatnonzero(numbers == number)
+            is_deleted = mask.holds_each(offsets[own])
+            for row in own[~is_deleted][:1].tolist():
+                found.setdefault((file.partition, LIVE), row)
+            for row in own[is_deleted][:MOST_TRIED].tolist():
+                kind = BY_POSITION if int(offsets[row]) in of_table else BY_VALUE
+                found.setdefault((file.partition, kind), row)
+        return {row: kind for kind, row in found.items() if kind not in self.rows}
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """The files that the snapshot does not need, and the dead entries in its own files."""
+
+    extra_files: tuple[FileInfo, ...]
+    dead_entries: int
+
+    @property
+    def equals_snapshot(self) -> bool:
+        return not self.extra_files and not self.dead_entries
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "equals_snapshot": self.equals_snapshot,
+            "extra_files": [info.path for info in self.extra_files],
+            "dead_entries": self.dead_entries,
+        }
+
+
+def plain_table(storage: Storage, view: View) -> PlainTable:
+    """List the folder as engines do, and compare."""
+    needed = {file.path for segment in view.segments for file in segment.by_bucket.values()}
+    extra = tuple(info for info in storage.list() if info.path not in needed)
+    dead = sum(mask.rows for mask in masks_of(view.segments).values())
+    for segment in view.segments:
+        folders = {view.spec.folder_of(file.partition) for file in segment.live.values()}
+        gone = [file for i, file in enumerate(segment.source_files) if i in segment.dead]
+        dead += sum(file.rows for file in gone if view.spec.folder_of(file.partition) in folders)
+    return PlainTable(extra, dead)
+
 
 # Errors that show a fault of a file. ArrowMemoryError, also an ArrowException, says nothing about the file.
 FAILURES = (OSError, ShadowError, BTreeError, SourceError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError)

@@ -40,15 +40,11 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.storage import Readable, Storage, join, patiently
 from gnomon.shadow.tables import TableVersion, Versions
-from gnomon.shadow.verify.append_checks import check_appends
-from gnomon.shadow.verify.external_table import plain_table
 from gnomon.shadow.verify.index_files import FolderProof
-from gnomon.shadow.verify.key_value_entries import prove_values
-from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up
-from gnomon.shadow.verify.manifests import check_columns, check_manifests, check_snapshot
+from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up, prove_values
+from gnomon.shadow.verify.manifests import check_appends, check_columns, check_manifests, check_snapshot
 from gnomon.shadow.verify.pointers import ReadBack
-from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
-from gnomon.shadow.verify.samples import Samples, some_of
+from gnomon.shadow.verify.report import FAILURES, Fault, Report, Samples, fault_of, plain_table, some_of
 
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4

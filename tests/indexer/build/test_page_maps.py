@@ -12,7 +12,7 @@ from gnomon.indexer import append_new, build
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedIndexFile, DamagedSource, UsageError
 from gnomon.shadow.fetch.costs import FetchStats
-from gnomon.shadow.maintenance.snapshot_history import history
+from gnomon.shadow.maintenance.vacuuming import history
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at

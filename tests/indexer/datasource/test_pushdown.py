@@ -26,7 +26,7 @@ from gnomon.indexer.datasource.pushdown import MOST_KEYS, chosen, select
 from gnomon.indexer.datasource.source import IndexFiles, IndexReader, Lookups, PruningSource
 from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.shadow import open_index
-from gnomon.shadow.lookup.entry_batches import INCLUDED, KEY, PARTITION, EntryColumn
+from gnomon.shadow.lookup.entries import INCLUDED, KEY, PARTITION, EntryColumn
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import stored_partition

@@ -23,8 +23,7 @@ from gnomon.jobs.load import load
 from gnomon.shadow import BTreeError, DamagedMetadata, NewerFormat, SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact, rebucket
-from gnomon.shadow.maintenance.snapshot_history import history
-from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.maintenance.vacuuming import history, vacuum
 from gnomon.shadow.metadata.spec import parse_spec
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify

@@ -23,7 +23,7 @@ from gnomon.service.access.tokens import (
 )
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
-from gnomon.shadow.storage.thread_pool import threads
+from gnomon.shadow.storage.concurrency import threads
 
 SECRET = "gnomon_this-is-the-secret-itself"
 

@@ -20,7 +20,7 @@ from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import source_files
-from gnomon.shadow.storage import LocalStorage, may_wait, no_waiting, status_in_memory
+from gnomon.shadow.storage import LocalStorage, may_wait, status_in_memory, waiting
 from tests.service.lake import TWICE, Client
 from tests.service.logs.test_access_log import logged
 from tests.service.metrics.test_exposition import samples
@@ -156,7 +156,7 @@ def test_a_source_that_hangs_stops_no_other_request(client: Client, monkeypatch:
         assert hang.wait(60)
         return opened(self, *args)
 
-    for module in (source_files, no_waiting):
+    for module in (source_files, waiting):
         monkeypatch.setattr(module, "status_in_memory", lambda _: None)
     monkeypatch.setattr(LocalStorage, "open", hangs)
 
@@ -251,13 +251,13 @@ def test_a_row_that_has_to_be_waited_for_is_left_to_a_thread(
     here = told(long_file.get("/rows/50"))
     assert not hops
     if why == "not in memory":
-        monkeypatch.setattr(no_waiting, "_NOWAIT", None)
+        monkeypatch.setattr(waiting, "_NOWAIT", None)
     elif why == "many bytes read":
         monkeypatch.setattr(at_hand, "MOST_READ", 10)
     elif why == "large rows":
         monkeypatch.setattr(query, "MOST_AT_ONCE", 10)
     else:
-        monkeypatch.setattr(no_waiting, "status_in_memory", lambda _: None)
+        monkeypatch.setattr(waiting, "status_in_memory", lambda _: None)
     assert told(long_file.get("/rows/50")) == here
     assert len(hops) == 1
     assert long_file.app.state.service.indexes.memory.held == 0

@@ -15,7 +15,7 @@ import pytest
 from gnomon.service.errors import Overloaded, TookTooLong
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.memory import Hold, Memory
-from gnomon.shadow.storage.deadlines import check, left
+from gnomon.shadow.storage.waiting import check_deadline, left
 
 LONG = 60.0  # seconds for events that must not happen
 
@@ -350,7 +350,7 @@ def test_work_of_a_client_that_left_ends_at_its_next_check() -> None:
         begun_.set()
         try:
             while True:
-                check("the next key")
+                check_deadline("the next key")
                 time.sleep(0.001)
         finally:
             ended.set()

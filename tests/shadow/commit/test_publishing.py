@@ -15,9 +15,8 @@ from gnomon.shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, Sp
 from gnomon.shadow.lookup.bloom_filters import filter_path
 from gnomon.shadow.lookup.index_files import index_file_path, write_index_file
 from gnomon.shadow.metadata.manifests import IndexFileEntry
-from gnomon.shadow.metadata.snapshots import newest_snapshot, read_snapshot
+from gnomon.shadow.metadata.snapshots import create_spec, newest_snapshot, read_snapshot, read_spec
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
-from gnomon.shadow.metadata.spec_file import create_spec, read_spec
 from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source

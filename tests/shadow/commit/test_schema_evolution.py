@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gnomon.shadow.commit.rebase import Changes, State
-from gnomon.shadow.commit.schema_evolution import columns_after, wider
+from gnomon.shadow.commit.rebase import Changes, State, columns_after, wider
 from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 

@@ -11,8 +11,8 @@ from isal import isal_zlib
 
 from gnomon.base import kernel
 from gnomon.shadow import open_index
-from gnomon.shadow.commit.backfill_page_maps import record
 from gnomon.shadow.commit.publishing import new_segment_id
+from gnomon.shadow.commit.relocate import record
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps

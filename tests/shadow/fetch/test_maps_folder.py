@@ -14,8 +14,8 @@ import pytest
 
 from gnomon.base import kernel
 from gnomon.shadow import FetchStats, open_index
-from gnomon.shadow.fetch import maps_folder
-from gnomon.shadow.fetch.maps_folder import SUFFIX, UNFINISHED, MapsFolder
+from gnomon.shadow.fetch import page_maps as maps_folder
+from gnomon.shadow.fetch.page_maps import SUFFIX, UNFINISHED, MapsFolder
 from gnomon.shadow.index import Index
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
@@ -99,7 +99,7 @@ def test_maps_outlive_a_killed_process(lake: Lake) -> None:
     program = f"""
 import os, signal
 from gnomon.shadow import open_index
-from gnomon.shadow.fetch import maps_folder
+from gnomon.shadow.fetch import page_maps as maps_folder
 maps_folder.SAVE_SECONDS = 0
 index = open_index({lake.index!r}, keep_pages=False, maps_folder={str(lake.folder)!r})
 index.fetch({KEY})

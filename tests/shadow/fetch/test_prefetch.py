@@ -11,13 +11,12 @@ import pytest
 
 from gnomon.shadow import FetchStats
 from gnomon.shadow.errors import OutOfTime, StalePointer
-from gnomon.shadow.fetch.fetcher import Fetcher
-from gnomon.shadow.fetch.prefetch import FEW_SOURCES
+from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.source_files import SourceRoot
 from gnomon.shadow.storage import FileInfo, ReadStats
-from gnomon.shadow.storage.deadlines import within
+from gnomon.shadow.storage.waiting import within
 from tests.shadow.far_store import FarFile, FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 

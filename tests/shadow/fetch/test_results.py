@@ -14,7 +14,7 @@ from gnomon.shadow import Answer, StalePointer, UnknownColumn, open_index
 from gnomon.shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
 from gnomon.shadow.fetch.results import answers
 from gnomon.shadow.index import Index
-from gnomon.shadow.storage.deadlines import within
+from gnomon.shadow.storage.waiting import within
 from tests.shadow.make_index import index_source, write_source
 
 WIDTH = 1000  # bytes of a text

@@ -23,7 +23,7 @@ from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFo
 from gnomon.shadow.lookup import batch as match_module
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.point import ParsedKey
-from gnomon.shadow.maintenance import tiered_merge
+from gnomon.shadow.maintenance import compaction as tiered_merge
 from gnomon.shadow.storage import storage_at
 from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source

@@ -12,7 +12,7 @@ from gnomon.btree.keys import stored_values
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow import DamagedIndexFile, Index, open_index
 from gnomon.shadow.lookup.batch import MatchStats
-from gnomon.shadow.lookup.entry_batches import PARTITION, EntryColumn, entry_columns, matched_entries
+from gnomon.shadow.lookup.entries import PARTITION, EntryColumn, entry_columns, matched_entries
 from gnomon.shadow.metadata.manifests import SegmentFile
 from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source

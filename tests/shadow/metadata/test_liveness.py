@@ -11,19 +11,18 @@ from gnomon.btree import DamagedIndexFile
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.lookup import batch, matches
 from gnomon.shadow.lookup.batch import Matcher, MatchStats
-from gnomon.shadow.lookup.entry_batches import entry_columns, scan_entries
+from gnomon.shadow.lookup.entries import entry_columns, scan_entries
 from gnomon.shadow.lookup.matches import ALL, Bound
 from gnomon.shadow.lookup.point import Lookup, ParsedKey
 from gnomon.shadow.lookup.tree_search import LookupOptions
-from gnomon.shadow.maintenance import tiered_merge
-from gnomon.shadow.maintenance.merge import merged
+from gnomon.shadow.maintenance import compaction as tiered_merge
 from gnomon.shadow.metadata.liveness import Liveness
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.index_files import FolderProof
-from gnomon.shadow.verify.report import Report
-from gnomon.shadow.verify.samples import Samples
+from gnomon.shadow.verify.report import Report, Samples
+from gnomon.shadow.write.merge import merged
 from tests.shadow.make_index import index_source, write_source
 
 A, B, C, D = "p=1/a.parquet", "p=1/b.parquet", "p=1/c.parquet", "p=2/d.parquet"

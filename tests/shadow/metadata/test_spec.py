@@ -12,6 +12,7 @@ import pytest
 from gnomon.btree.schema import AVRO_NAME
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
 from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata.snapshots import SPEC_PATH, create_spec, put_back, read_spec
 from gnomon.shadow.metadata.spec import (
     DEEP,
     IndexSpec,
@@ -22,7 +23,6 @@ from gnomon.shadow.metadata.spec import (
     parse_spec,
     spec_differences,
 )
-from gnomon.shadow.metadata.spec_file import SPEC_PATH, create_spec, put_back, read_spec
 from gnomon.shadow.storage import Storage, storage_at
 
 SPEC = IndexSpec(

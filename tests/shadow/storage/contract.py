@@ -13,7 +13,7 @@ import pytest
 
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage import FileInfo, ReadStats, Storage
-from gnomon.shadow.storage.fingerprint import ANY_TIME, difference
+from gnomon.shadow.storage.contract import ANY_TIME, difference
 
 RACERS = 8
 ROOT = Path(__file__).parents[3]

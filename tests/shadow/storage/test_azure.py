@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.shadow.storage import Storage, storage_at
-from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.contract import difference
 from tests.shadow.storage.contract import SharedStorageContract
 
 

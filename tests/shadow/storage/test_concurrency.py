@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.shadow.errors import OutOfTime
 from gnomon.shadow.storage.concurrency import THREADS, in_order
-from gnomon.shadow.storage.deadlines import left, within
+from gnomon.shadow.storage.waiting import left, within
 
 
 class Crowd:

@@ -12,7 +12,7 @@ from gnomon.shadow.errors import StorageError, UnsafeStore
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import LocalStorage, Storage
-from gnomon.shadow.storage.create_only_probe import probe
+from gnomon.shadow.storage.contract import probe
 from tests.shadow.make_index import Build, index_source, write_source
 
 

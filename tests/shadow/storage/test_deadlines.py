@@ -10,16 +10,16 @@ import obstore
 import pytest
 
 from gnomon.shadow.errors import OutOfTime, StorageError
-from gnomon.shadow.storage.deadlines import awaited, carried, check, left, within
+from gnomon.shadow.storage.concurrency import Threads
 from gnomon.shadow.storage.objects import ObjectStorage
 from gnomon.shadow.storage.retries import Passing, Patience, retried
-from gnomon.shadow.storage.thread_pool import Threads
+from gnomon.shadow.storage.waiting import awaited, carried, check_deadline, left, within
 
 FAR = 3600.0
 
 
 def test_without_a_deadline_nothing_is_over() -> None:
-    check("nothing")
+    check_deadline("nothing")
     with within(None):
         assert left() is None
 
@@ -29,10 +29,10 @@ def test_of_two_deadlines_the_nearer_one_counts_and_ends_with_its_block() -> Non
         with within(2 * FAR):
             assert 0 < (left() or 0) <= FAR
         with within(0), pytest.raises(OutOfTime, match=r"within 0 s: waited for the file; "):
-            check("the file")
+            check_deadline("the file")
         with within(-0.0005, shown=10), pytest.raises(OutOfTime, match=r"within 10 s: waited for the file; "):
-            check("the file")
-        check("the file")
+            check_deadline("the file")
+        check_deadline("the file")
     assert left() is None
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.storage.fingerprint import ANY_TIME, difference, is_in_doubt
+from gnomon.shadow.storage.contract import ANY_TIME, difference, is_in_doubt
 
 KNOWN = FileInfo("f", 10, 1_000, "e")
 

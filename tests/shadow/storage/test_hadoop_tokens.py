@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnomon.shadow.errors import StorageError
-from gnomon.shadow.storage.hadoop_tokens import FILE, TOKEN, delegation_token
+from gnomon.shadow.storage.webhdfs_calls import FILE, TOKEN, delegation_token
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

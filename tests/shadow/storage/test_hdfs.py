@@ -13,7 +13,7 @@ import pytest
 
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError, Unreachable
 from gnomon.shadow.storage import Storage, storage_at
-from gnomon.shadow.storage.fingerprint import difference
+from gnomon.shadow.storage.contract import difference
 from gnomon.shadow.storage.retries import Passing, Patience
 from gnomon.shadow.storage.webhdfs import WebHdfsStorage
 from gnomon.shadow.storage.webhdfs_calls import Answer, WebHdfs

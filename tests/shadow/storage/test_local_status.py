@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.shadow.storage import LocalStorage, status_in_memory
-from gnomon.shadow.storage import local_status as module
+from gnomon.shadow.storage import waiting as module
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""shadow/storage/no_waiting.py: work that must not wait reads what the system has in memory, or says that it would."""
+"""shadow/storage/waiting.py: work that must not wait reads what the system has in memory, or says that it would."""
 
 import os
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from gnomon.shadow.storage import (
     LocalStorage,
     WouldWait,
     in_order,
-    local_status,
     may_wait,
     storage_at,
+    waiting,
     without_waiting,
 )
 from tests.stores.process import CACHE
@@ -62,7 +62,7 @@ def test_bytes_that_are_not_in_memory_are_not_waited_for(
         raise error
 
     monkeypatch.setattr(os, "preadv", refuse)
-    monkeypatch.setattr(local_status._shared, "_devices", dict.fromkeys(local_status._shared._devices, 0xEF53))
+    monkeypatch.setattr(waiting._shared, "_devices", dict.fromkeys(waiting._shared._devices, 0xEF53))
     with without_waiting(1000), storage.open("f") as file, pytest.raises(WouldWait):
         file.read_range(0, 10)
 
@@ -116,7 +116,7 @@ def test_calls_that_may_wait_are_not_made(storage: LocalStorage, call: Callable[
 
 
 def test_a_file_of_another_file_system_is_not_opened(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_status._shared, "_devices", {})  # as NFS, CIFS and FUSE are not told of
+    monkeypatch.setattr(waiting._shared, "_devices", {})  # as NFS, CIFS and FUSE are not told of
     with without_waiting(1000), pytest.raises(WouldWait):
         storage.open("f")
 

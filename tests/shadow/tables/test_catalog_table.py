@@ -8,7 +8,7 @@ from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
 from gnomon.shadow.metadata.source_files import SourceRoot, diff, within
 from gnomon.shadow.storage import source_storage
-from gnomon.shadow.tables.catalog_table import Table
+from gnomon.shadow.tables.table_source import Table
 
 
 def source(root: Path, **folders: str) -> SourceRoot:

@@ -32,7 +32,7 @@ from gnomon.jobs.dedup import append_new
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.storage.fingerprint import ANY_TIME
+from gnomon.shadow.storage.contract import ANY_TIME
 from gnomon.shadow.tables import iceberg_deletes, lake_source
 from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, avro_records
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake

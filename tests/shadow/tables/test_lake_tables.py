@@ -13,7 +13,7 @@ from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata.snapshots import Snapshot, commit, snapshot_path
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables.lake_tables import check_plain_files, table_among, table_around
+from gnomon.shadow.tables.plain_files import check_plain_files, table_among, table_around
 from gnomon.shadow.verify.snapshot import verify
 from tests.shadow.make_index import index_source, write_source
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gnomon.shadow.values.dates import date_text, time_text, timestamp_text
+from gnomon.shadow.values.key_formats import date_text, time_text, timestamp_text
 from tests.profiles import examples
 
 EPOCH = dt.date(1970, 1, 1)

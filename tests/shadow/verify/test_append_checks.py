@@ -18,7 +18,7 @@ from gnomon.shadow.metadata.append_records import (
     read_append,
 )
 from gnomon.shadow.storage import LocalStorage
-from gnomon.shadow.verify.append_checks import AppendsReport, OpenAppend, appends_report, check_appends
+from gnomon.shadow.verify.manifests import AppendsReport, OpenAppend, appends_report, check_appends
 from gnomon.shadow.verify.report import Report
 
 

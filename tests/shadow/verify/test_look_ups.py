@@ -14,15 +14,16 @@ from gnomon.__main__ import main
 from gnomon.base.actions import Action
 from gnomon.btree.errors import KeyTypeError
 from gnomon.jobs.build import build, write_btree
-from gnomon.shadow.fetch.partition_columns import PartitionColumns
+from gnomon.shadow.fetch.fetcher import PartitionColumns
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup.batch import Matcher
 from gnomon.shadow.metadata import View
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.tables import delta
-from gnomon.shadow.verify import samples, verify
+from gnomon.shadow.verify import report as samples
 from gnomon.shadow.verify import snapshot as snapshot_module
-from gnomon.shadow.verify.samples import BY_POSITION, BY_VALUE
+from gnomon.shadow.verify import verify
+from gnomon.shadow.verify.report import BY_POSITION, BY_VALUE
 from gnomon.sources.parquet.reader import ParquetFile
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake

@@ -28,7 +28,6 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.lookup import Lookup, ParsedKey, parse_key
-from gnomon.shadow.maintenance.table_versions import Row, TableAt, VersionReader, equals, files_of
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
@@ -38,6 +37,7 @@ from gnomon.shadow.metadata import (
     rows_by_partition,
     snapshot_numbers,
 )
+from gnomon.shadow.search.table_versions import Row, TableAt, VersionReader, equals, files_of
 from gnomon.shadow.storage import Storage, join, source_storage
 from gnomon.shadow.tables import (
     MAIN,

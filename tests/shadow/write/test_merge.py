@@ -15,10 +15,10 @@ from gnomon.btree.errors import DamagedIndexFile
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, order_key, stored_values
 from gnomon.shadow.errors import IndexFileGone
-from gnomon.shadow.maintenance import merge
-from gnomon.shadow.maintenance.merge import merged, sort_order
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.write import merge
+from gnomon.shadow.write.merge import merged, sort_order
 from tests.profiles import examples
 from tests.shadow.make_index import Build, write_source
 

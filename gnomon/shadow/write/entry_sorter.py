@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gnomon.base.errors import check_memory
 from gnomon.shadow.errors import StorageError, UsageError
-from gnomon.shadow.maintenance.merge import sort_order
+from gnomon.shadow.write.merge import sort_order
 
 GROUP = ""  # a name that no column of an index file has: the number of an entry's index file, an int32
 MOST_FILES = 128  # open at the same time

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.shadow.errors import StorageError, UsageError
-from gnomon.shadow.maintenance.entry_sorter import FOLDER, GROUP, EntrySorter
+from gnomon.shadow.write.entry_sorter import FOLDER, GROUP, EntrySorter
 
 
 def entries(seed: int, rows: int, groups: int) -> pa.Table:
