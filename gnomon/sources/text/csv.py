@@ -5,25 +5,30 @@ An empty field without quotes is null, with quotes the empty text. A record with
 the rest, as in Spark; a build counts such records. A record with more fields is an error, unless the schema allows for
 it: without the option `schema` the file has as many columns as the widest record of the first megabyte, while
 `infer_csv` reads all records.
+
+New files are like an existing one of the source: its header, column order, delimiter, quotes and line ends. Where the
+file does not show them, RFC 4180 applies.
 """
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from gnomon.sources.text.csv_infer import Values, values_of
-from gnomon.sources.text.grammar import check_utf8, mean_bytes
 from gnomon.sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, read_ends
-from gnomon.sources.text.text_file import TextFile
-from gnomon.sources.types import RefusedValue, converter, parse_ddl, to_ddl
+from gnomon.sources.text.text_file import TextFile, TextWriter, check_utf8, mean_bytes
+from gnomon.sources.types import RefusedValue, converter, parse_ddl, texts_of, to_ddl
 
 SCHEMA = "schema"
 INFER = "infer_schema"
@@ -44,6 +49,9 @@ HEAD_BYTES = 1 << 20  # read for names and widths
 COLUMNS_LIMIT = 20_000
 TABBED = re.compile(r"\.tsv(\.\w+)?$", re.IGNORECASE)
 ESCAPED = re.compile(r"\\(t|\\|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+LINE_ENDS = ("\r\n", "\n", "\r")
+BOM = "\ufeff"
+NO_FIELDS = pa.schema([])
 
 
 def open_csv(reader: RangeReader, options: Options) -> TextFile:
@@ -225,3 +233,115 @@ def _distinct(names: Sequence[str]) -> list[str]:
             distinct += "_"
         made[distinct] = None
     return list(made)
+
+
+@dataclass(frozen=True)
+class CsvStyle:
+    """How CSV files are written. `fields` are the columns of the file in its order; `header` is the exact text of its
+    first record, if that names them."""
+
+    dialect: Dialect
+    fields: pa.Schema = NO_FIELDS
+    headed: bool = True
+    header: str | None = None
+    line_end: str = "\n"
+    ending: str = ".csv"
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.fields.names)
+
+    def open(self, schema: pa.Schema, path: str) -> "CsvWriter":
+        return CsvWriter(self, schema, path)
+
+
+def csv_style(reader: RangeReader | None, options: Options) -> CsvStyle:
+    """The style of a file, with its text decompressed; without a file, the style of the options."""
+    headed = flag(options, "header", True)
+    if reader is None:
+        return CsvStyle(dialect_of(options, ""), headed=headed)
+    path = reader.name
+    dialect = dialect_of(options, path)
+    source = open_csv(reader, {**options, "infer_schema": "false"} if SCHEMA not in options else options)
+    opened = read_ends(reader, options, HEAD_BYTES)
+    text = opened.head[opened.first :]
+    begin = len(text) - len(text.lstrip(b"\r\n"))
+    record = dialect.record(text, begin)
+    end = record[1] if record is not None else len(text)
+    line_end = next((one for one in LINE_ENDS if text.startswith(one.encode(), end)), "\n")
+    header = text[begin:end].decode() if headed and end > begin else None
+    ending = ".tsv" if TABBED.search(path) else ".csv"
+    return CsvStyle(dialect, source.schema, headed, header, line_end, ending)
+
+
+class CsvWriter(TextWriter):
+    def __init__(self, style: CsvStyle, schema: pa.Schema, path: str) -> None:
+        super().__init__(style.fields, schema, _natural, path)
+        self._style, self._dialect = style, style.dialect
+        self._delimiter = style.dialect.delimiter.decode()
+        marks = (self._delimiter, style.dialect.quote.decode(), *style.line_end, "\r", "\n")
+        self._special = "[" + "".join(re.escape(mark) for mark in dict.fromkeys(marks) if mark) + f"]|^$|^{BOM}"
+        if style.headed:
+            self._append(self._header())
+
+    def _header(self) -> str:
+        """The file's header, extended by the names of columns that it lacks."""
+        known = len(self._style.fields)
+        if self._style.header is not None:
+            names = [column.field.name for column in self._columns[known:]]
+            head = [self._style.header]
+        else:
+            names, head = [column.field.name for column in self._columns], []
+        quoted = self._quoted(pa.array(names, pa.string()), "header").to_pylist()
+        return self._delimiter.join([*head, *quoted]) + self._style.line_end
+
+    def _texts(self, array: pa.Array, column: str) -> pa.Array:
+        return self._quoted(texts_of(array), column)
+
+    def _records(self, columns: Sequence[pa.Array]) -> str:
+        rows = pc.binary_join_element_wise(*columns, self._delimiter)
+        return "".join(text + self._style.line_end for text in rows.to_pylist())
+
+    def _quoted(self, texts: pa.Array, column: str) -> pa.Array:
+        """The fields as written in the file. A null is the empty field, or the text of option `null_value`."""
+        dialect = self._dialect
+        null = dialect.null
+        needed = pc.match_substring_regex(texts, self._special)
+        if null:
+            needed = pc.or_(needed, pc.equal(texts, null))
+        if pc.any(needed).as_py():
+            self._check(texts.filter(pc.fill_null(needed, False)), column)
+            quote, escape = dialect.quote.decode(), dialect.escape.decode()
+            inside = pc.replace_substring(texts, escape, escape * 2) if escape else texts
+            inside = pc.replace_substring(inside, quote, (escape or quote) + quote)
+            texts = pc.if_else(needed, pc.binary_join_element_wise(quote, inside, quote, ""), texts)
+        alone = len(self._columns) == 1 and not null and texts.null_count
+        if alone:
+            raise UnsupportedFormat(
+                "a null as the only column, which is a blank line and not a row",
+                self._path,
+                column=column,
+                expected="a value, or option null_value",
+            )
+        return pc.fill_null(texts, null)
+
+    def _check(self, texts: pa.Array, column: str) -> None:
+        """UnsupportedFormat for texts that need quotes, where the dialect has none."""
+        value = texts[0].as_py()
+        if not self._dialect.quote:
+            raise UnsupportedFormat(
+                f"{value[:80]!r} has to be quoted", self._path, column=column, expected="no such value, or a quote"
+            )
+        if not self._dialect.multiline and pc.any(pc.match_substring_regex(texts, "[\r\n]")).as_py():
+            what = "a value holds a line end"
+            raise UnsupportedFormat(what, self._path, column=column, expected="none (multiline=false)")
+
+
+def _natural(kind: pa.DataType) -> pa.DataType:
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_nested(kind):
+        raise TypeError("CSV has no nested columns")
+    if not is_text(kind):
+        texts_of(pa.array([], kind))
+    return kind

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, types
 
-from gnomon.sources.text.grammar import check_utf8
+from gnomon.sources.text.text_file import Block, check_utf8
 from gnomon.sources.types import RefusedValue, from_text
 
 BOM = b"\xef\xbb\xbf"
@@ -99,7 +99,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     return match[1] or match[2]
 
 
-class CsvBlock:
+class CsvBlock(Block):
     """The records of a block. `widths` has the number of fields of each record; the schema has the columns in the order
     of the fields. `fields` is the number of the header, or the most frequent one; records of another one are ragged."""
 
@@ -178,11 +178,6 @@ class CsvBlock:
                 widths.append(len(fields))
             self.consumed = position = min(end + line_end, len(data))
         self.starts, self.ends, self.widths = (np.array(one, dtype=np.int64) for one in (starts, ends, widths))
-
-    def texts(self, begin: int, end: int) -> list[bytes]:
-        starts, ends = self.starts[begin:end], self.ends[begin:end]
-        check_utf8(self.data, starts, ends)
-        return [self.data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def ragged(self, rows: int) -> int:
         return int(np.count_nonzero(self.widths[:rows] != self._fields))

@@ -4,21 +4,23 @@ A grammar (`csv`, `jsonl`) finds the ends of records and parses their columns. T
 leaves a valid row is not detected.
 """
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gnomon.base.actions import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Pointers, Split
-from gnomon.sources.errors import DamagedSource, StalePointer, check_column
+from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat, check_column
 from gnomon.sources.pointers import even_splits, in_pointer_order, pointer_pairs, table_without_columns, with_pointers
-from gnomon.sources.text.decompress import decompress_pieces
-from gnomon.sources.text.grammar import Block, Grammar, Positions
-from gnomon.sources.text.open_text import Opened
-from gnomon.sources.types import RefusedValue, int32s, int64s
+from gnomon.sources.text.open_text import Opened, decompress_pieces
+from gnomon.sources.types import RefusedValue, arrays_of, int32s, int64s, plan_columns
 
+Positions = NDArray[np.int64]
 BATCH_ROWS = 64 << 10
 # values of a batch: bounds batches of rows with thousands of columns, even if most values are null
 BATCH_VALUES = 4 << 20
@@ -28,10 +30,76 @@ GUESS_BYTES = 4 << 10  # fewest bytes that a fetch reads for a row
 GUESS_ROWS = 4  # or this multiple of the mean length
 GUESS_GROWTH = 8
 ROUND_BYTES = 32 << 20  # bytes of a fetch's reads at once
-
 LINE_BYTES = 64 << 10  # read at a time in search of a line end
-
 Records = tuple[Positions, list[bytes]]  # offsets, and the records at them
+
+
+class Block(Protocol):
+    """Whole records, found in some bytes: the begin and end of each (without its line end), without blank ones.
+    `consumed` bytes are parsed; the rest is the beginning of another record."""
+
+    data: bytes
+    starts: Positions
+    ends: Positions
+    consumed: int
+
+    def texts(self, begin: int, end: int) -> list[bytes]:
+        """The bytes of records. `RefusedValue` for the first that is not UTF-8."""
+        starts, ends = self.starts[begin:end], self.ends[begin:end]
+        check_utf8(self.data, starts, ends)
+        return [self.data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def ragged(self, rows: int) -> int:
+        """The number of the first `rows` records that have another number of fields than the others (CSV)."""
+        return 0
+
+    @abstractmethod
+    def read(self, begin: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """The records from ordinal `begin` to `end`. `RefusedValue` counts from `begin`."""
+
+
+class Grammar(Protocol):
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def splittable(self) -> bool:
+        """Whether each line end ends a record."""
+
+    def find(self, data: bytes, final: bool) -> Block:
+        """The records in `data`, which begins with one. `final`: the text ends with `data`, and so does the last
+        record. The index of `RefusedValue` is a byte."""
+
+    def end_of(self, data: bytes, begin: int, final: bool) -> int | None:
+        """The end of the record at `begin`; None if it is not within `data`."""
+
+    def next_line(self, data: bytes) -> int | None:
+        """The position after the first line end; None if there is none, or if the next byte may belong to it."""
+
+    def parts(self, before: int, after: int) -> bool:
+        """Whether a record may begin between these two bytes."""
+
+
+def check_utf8(data: bytes, starts: Positions, ends: Positions) -> None:
+    """`RefusedValue` for the first record that is not UTF-8."""
+    if not len(starts):
+        return
+    begin, end = int(starts[0]), int(ends[-1])
+    text = data[begin:end]
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        at = begin + error.start
+        record = int(np.searchsorted(starts, at, side="right")) - 1
+        found = f"{data[at]:#04x} at its byte {at - int(starts[record])}"
+        raise RefusedValue(record, f"a record that is not UTF-8: {found}") from None
+
+
+def mean_bytes(block: Block) -> int:
+    """Mean length of the records of a block with their line ends, at least 1."""
+    return max(block.consumed // max(len(block.starts), 1), 1)
 
 
 class TextFile:
@@ -244,6 +312,43 @@ class TextFile:
         known = dict.fromkeys(self.schema.names)  # `names` makes a list at each use
         for name in columns:
             check_column(name, known, path)
+
+
+class TextWriter(ABC):
+    """A `Writer` of records as text, from the texts of whole columns."""
+
+    def __init__(
+        self, fields: pa.Schema, schema: pa.Schema, natural: Callable[[pa.DataType], pa.DataType], path: str
+    ) -> None:
+        self._path = path
+        self._columns = plan_columns(fields, schema, natural, path)
+        self._out: list[bytes] = []
+        self.size = 0
+
+    @abstractmethod
+    def _texts(self, array: pa.Array, column: str) -> Any:
+        """The texts of the values of a column. ValueError for a value without a text."""
+
+    @abstractmethod
+    def _records(self, columns: Sequence[Any]) -> str:
+        """The records with these columns, which `_texts` made."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        columns = []
+        for column, array in zip(self._columns, arrays_of(self._columns, batch, self._path), strict=True):
+            try:
+                columns.append(self._texts(array, column.field.name))
+            except ValueError as error:
+                raise UnsupportedFormat(str(error), self._path, column=column.field.name) from None
+        self._append(self._records(columns))
+
+    def _append(self, text: str) -> None:
+        data = text.encode()
+        self._out.append(data)
+        self.size += len(data)
+
+    def finish(self) -> bytes:
+        return b"".join(self._out)
 
 
 def _values(kind: pa.DataType) -> int:
