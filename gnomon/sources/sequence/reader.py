@@ -12,16 +12,12 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import SourceError, check_column
 from gnomon.sources.pointers import distinct_pairs, even_splits, in_pointer_order, table_without_columns
-from gnomon.sources.sequence.block_fetch import fetch_blocks
-from gnomon.sources.sequence.blocks import Block, measure, scan_blocks
-from gnomon.sources.sequence.codecs import codec_named
-from gnomon.sources.sequence.header import FIRST_READ, read_header
-from gnomon.sources.sequence.record_fetch import fetch_records, stale
-from gnomon.sources.sequence.records import scan_records, walk
-from gnomon.sources.sequence.row_layout import RowLayout
-from gnomon.sources.sequence.scan_buffer import ScanBuffer
+from gnomon.sources.sequence.blocks import Block, fetch_blocks, measure, scan_blocks
+from gnomon.sources.sequence.header import FIRST_READ, codec_named, read_header
+from gnomon.sources.sequence.records import fetch_records, scan_records, walk
+from gnomon.sources.sequence.row_layout import RowLayout, ScanBuffer, stale
 from gnomon.sources.sequence.value_columns import value_columns
-from gnomon.sources.sequence.varints import Longs
+from gnomon.sources.sequence.writables import Longs
 
 INT32_MAX = (1 << 31) - 1
 RECORD_GUESS = (8 << 10, 1 << 20)  # least and most bytes read at a record; between them, twice the mean

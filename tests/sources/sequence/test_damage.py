@@ -10,7 +10,8 @@ import pytest
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from gnomon.sources.sequence import codecs, row_layout
+from gnomon.sources.sequence import header as codecs
+from gnomon.sources.sequence import row_layout
 from tests.profiles import positions
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import (

@@ -11,7 +11,7 @@ import pytest
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from gnomon.sources.pointers import OFFSET, SIZE
-from gnomon.sources.sequence import block_fetch, record_fetch, row_layout, scan_buffer
+from gnomon.sources.sequence import blocks, records, row_layout
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import HADOOP, MARKER, RAW_CLASS, SYNC, header, record, text, vint, written
 from tests.sources.source_contract import Sample, SourceContract, pointers_of, read_all
@@ -209,8 +209,8 @@ def test_a_long_block_is_read_in_few_rounds() -> None:
 
 
 def test_many_pointers_are_fetched_in_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_fetch, "TOGETHER", 3000)
-    monkeypatch.setattr(block_fetch, "TOGETHER", 3000)
+    monkeypatch.setattr(records, "TOGETHER", 3000)
+    monkeypatch.setattr(blocks, "TOGETHER", 3000)
     rows = [(f"{i:05}", f"{i}" * (i % 90)) for i in range(400)]
     for options in ({}, {"codec": "DefaultCodec"}, {"codec": "DefaultCodec", "blocks": True}):
         reader = BytesReader(written(rows, **options))
@@ -221,8 +221,8 @@ def test_many_pointers_are_fetched_in_shares(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_scan_reads_on_in_pieces_and_carries_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_buffer, "CHUNK", 100)
-    monkeypatch.setattr(scan_buffer, "BEYOND", 30)
+    monkeypatch.setattr(row_layout, "CHUNK", 100)
+    monkeypatch.setattr(row_layout, "BEYOND", 30)
     for options in ({}, {"codec": "GzipCodec"}, {"codec": "GzipCodec", "blocks": True}, {"every": 1}):
         data = written(ROWS, **options)
         table = scanned(data)
