@@ -203,7 +203,7 @@ def field_of(
     name: str, kind: pa.DataType, field_id: int | None, names: tuple[str, ...], default: object = None
 ) -> pa.Field:
     """A column, or a field of a struct, that files have under a field id or under other names, with its default as a
-    JSON value. `gnomon.sources.types.field_ids` reads the record."""
+    JSON value. `gnomon.sources.types.ddl` reads the record."""
     record: dict[str, Any] = {} if field_id is None else {"id": field_id}
     record |= {"names": list(names)} if names else {}
     record |= {} if default is None else {"default": default}

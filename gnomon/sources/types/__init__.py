@@ -1,22 +1,25 @@
 """Types and values that all formats share: DDL, exact casts, text and JSON values.
 
-- `ddl`            Spark's DDL to an Arrow schema, and back
-- `arrays`         kinds of types, arrays compared exactly, numpy integers as arrays
-- `field_ids`      which field of a file is a field of a table
-- `moments`        the common type of timestamps that differ between files
-- `exact_cast`     which type holds the values of another, and casts that keep each value exactly
-- `column_plan`    the columns of a file that is written like another one of its source
-- `text_values`    text to values of a type
-- `text_format`    values of a type to text
+- `ddl`            Spark's DDL to an Arrow schema, and back; which field of a file is a field of a table
+- `arrays`         kinds of types, arrays compared exactly, numpy integers as arrays, the common type of timestamps
+- `exact_cast`     which type holds the values of another, casts that keep each value exactly, columns of new files
+- `text_values`    text to values of a type, and values to text
 - `json_values`    JSON texts to columns of a schema
 - `json_schema`    the schema of JSON rows
 """
 
-from gnomon.sources.types.arrays import first_difference, int32s, int64s, is_list, leaves
-from gnomon.sources.types.column_plan import Column, arrays_of, plan_columns
-from gnomon.sources.types.ddl import COMMENT, parse_ddl, to_ddl
-from gnomon.sources.types.exact_cast import SAFE_CAST, WIDENED, Unfit, can_hold, conform, fit
-from gnomon.sources.types.field_ids import (
+from gnomon.sources.types.arrays import (
+    common_moments,
+    common_moments_named,
+    first_difference,
+    int32s,
+    int64s,
+    is_list,
+    leaves,
+    with_moments_named,
+)
+from gnomon.sources.types.ddl import (
+    COMMENT,
     FIELD_ID,
     default_array,
     default_of,
@@ -24,7 +27,20 @@ from gnomon.sources.types.field_ids import (
     has_field_ids,
     lacks_names,
     matching,
+    parse_ddl,
     record_of,
+    to_ddl,
+)
+from gnomon.sources.types.exact_cast import (
+    SAFE_CAST,
+    WIDENED,
+    Column,
+    Unfit,
+    arrays_of,
+    can_hold,
+    conform,
+    fit,
+    plan_columns,
 )
 from gnomon.sources.types.json_schema import (
     DIGITS_LIMIT,
@@ -40,9 +56,7 @@ from gnomon.sources.types.json_schema import (
     seen_in,
 )
 from gnomon.sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
-from gnomon.sources.types.moments import common_moments, common_moments_named, with_moments_named
-from gnomon.sources.types.text_format import texts_of
-from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text
+from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text, texts_of
 
 __all__ = [
     "COMMENT",

@@ -3,6 +3,8 @@
 The rules are those of Spark's CSV and JSON readers: dates `2020-1-31`, timestamps `2020-01-31[ T]23:59:59.5[Z|+01:00]`,
 years of up to seven digits. An instant without a zone is in UTC; digits below a microsecond are truncated. `NaN`, `Inf`
 and `Infinity` are numbers. A decimal with more fractional digits than its type is refused.
+
+`texts_of` formats values as text, which `from_text` reads back to the same values.
 """
 
 import datetime as dt
@@ -17,6 +19,8 @@ from pyarrow import types
 
 from gnomon.base.errors import GnomonError
 
+WHOLE = r"^-?[0-9]+$"
+SPELLED = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # Arrow's spelling: the readers' spelling
 NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 SPECIAL = {
@@ -47,6 +51,60 @@ ARROW_READS: tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType | None]
 EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 EXPONENT_LIMIT = 100  # for the first and last digit of a decimal: no decimal of 38 digits exceeds it
 MICROS_A_DAY = 86_400_000_000
+
+
+def texts_of(array: pa.Array) -> pa.Array:
+    """The values as strings; nulls stay null. TypeError for a type without a text form, ValueError for bytes that are
+    not UTF-8."""
+    kind = array.type
+    if types.is_string(kind):
+        return array
+    if types.is_binary(kind):
+        return _utf8(array)
+    if types.is_floating(kind):
+        return _float_texts(array)
+    if types.is_decimal(kind):
+        return _decimal_texts(array)
+    if types.is_timestamp(kind):
+        return _moment_texts(array)
+    if types.is_date32(kind) or types.is_time(kind) or types.is_signed_integer(kind) or types.is_boolean(kind):
+        return array.cast(pa.string())
+    if types.is_null(kind):
+        return pa.nulls(len(array), pa.string())
+    raise TypeError(f"values of type {kind} have no text form")
+
+
+def _utf8(array: pa.Array) -> pa.Array:
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise ValueError("expected bytes that are valid UTF-8, found others") from None
+
+
+def _float_texts(array: pa.Array) -> pa.Array:
+    """The shortest text that gives the number back. A whole number has a point, which also keeps the sign of zero."""
+    texts = array.cast(pa.string())
+    for found, spelled in SPELLED.items():
+        texts = pc.if_else(pc.equal(texts, found), spelled, texts)
+    return pc.if_else(pc.match_substring_regex(texts, WHOLE), pc.binary_join_element_wise(texts, ".0", ""), texts)
+
+
+def _decimal_texts(array: pa.Array) -> pa.Array:
+    texts = array.cast(pa.string())
+    if pc.any(pc.match_substring(texts, "E")).as_py():
+        return pa.array([None if text is None else f"{Decimal(text):f}" for text in texts.to_pylist()], pa.string())
+    return texts
+
+
+def _moment_texts(array: pa.Array) -> pa.Array:
+    """`2020-01-31T23:59:59.500000Z`, without the Z where the type has no zone. A fraction has six digits, or is left
+    out."""
+    kind = array.type
+    texts = array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
+    texts = pc.replace_substring(texts, " ", "T")
+    whole = pc.ends_with(texts, ".000000")
+    texts = pc.if_else(whole, pc.utf8_slice_codeunits(texts, 0, -7), texts)
+    return pc.binary_join_element_wise(texts, "Z", "") if kind.tz else texts
 
 
 class RefusedValue(GnomonError, ValueError):
