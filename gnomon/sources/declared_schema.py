@@ -53,6 +53,7 @@ class DeclaredFile:
     def __init__(self, file: SourceFile, columns: pa.Schema, path: str, hidden: Sequence[str] = ()) -> None:
         """`hidden` are columns that the format adds and no table declares."""
         self._file = file
+        self.rows, self.row_bytes, self.digest = file.rows, file.row_bytes, file.digest
         self._columns = columns
         self._path = path
         own = [field for field in file.schema if field.name not in hidden]
@@ -65,28 +66,12 @@ class DeclaredFile:
             for field in columns
             if field.name in self._file_fields or field.name in self._defaults
         ]
-        self._schema = pa.schema(fields, file.schema.metadata)
-
-    @property
-    def rows(self) -> int | None:
-        return self._file.rows
+        # the table's columns that the file has, or that have a default, in the table's order and types
+        self.schema = pa.schema(fields, file.schema.metadata)
 
     @property
     def ragged(self) -> int:
         return self._file.ragged
-
-    @property
-    def row_bytes(self) -> int:
-        return self._file.row_bytes
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns that the file has, or that have a default, in the table's order and types."""
-        return self._schema
-
-    @property
-    def digest(self) -> str:
-        return self._file.digest
 
     @property
     def cache_bytes(self) -> int:
@@ -191,7 +176,7 @@ class DeclaredUnmappedFile(DeclaredFile):
         if not any(field_id(field) is not None for field in file.schema):  # by a writer whose types mean others
             raise UnsupportedFormat(f"the {format} file has no field ids, by which a table's columns are found", path)
         super().__init__(file, columns, path)
-        self._schema = self._schema.with_metadata({FILE_FORMAT: format.encode()})
+        self.schema = self.schema.with_metadata({FILE_FORMAT: format.encode()})
 
     def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         raise UnsupportedFormat("page maps are recorded for Parquet files alone; build without page maps", self._path)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from gnomon.sources.orc.file_tail import parse_footer, parse_postscript
-from gnomon.sources.orc.protobuf import fields, message, number, numbers
-from gnomon.sources.orc.stripe import DATA, LENGTH, ROW_INDEX
+from gnomon.sources.orc.metadata import DATA, LENGTH, ROW_INDEX, parse_footer, parse_postscript
+from gnomon.sources.orc.schema import fields, message, number, numbers
 from tests.sources.orc_files import encoded, varint, written
 
 ZLIB = 1  # a CompressionKind

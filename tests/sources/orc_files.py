@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyorc
 from pyarrow import orc
 
-from gnomon.sources.orc.file_tail import parse_footer, parse_postscript
-from gnomon.sources.orc.protobuf import fields, message
+from gnomon.sources.orc.metadata import parse_footer, parse_postscript
+from gnomon.sources.orc.schema import fields, message
 from tests.sources.corpora import files_of, reader_of
 from tests.sources.parquet_files import flat_table
 

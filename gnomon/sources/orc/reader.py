@@ -11,14 +11,11 @@ import pyarrow as pa
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
-from gnomon.sources.orc.bit_packing import Ints
-from gnomon.sources.orc.errors import Damage, OrcError
-from gnomon.sources.orc.fetch import Share, plan, read_shares
-from gnomon.sources.orc.file_tail import MAGIC, Footer, parse_footer, parse_postscript
-from gnomon.sources.orc.scan import scan_stripe
+from gnomon.sources.orc.metadata import MAGIC, Footer, StripeMeta, load_stripes, parse_footer, parse_postscript
+from gnomon.sources.orc.rle import Ints
 from gnomon.sources.orc.schema import Type, arrow_field
-from gnomon.sources.orc.stripe import StripeMeta
-from gnomon.sources.orc.stripe_metadata import load_stripes
+from gnomon.sources.orc.streams import Damage, OrcError
+from gnomon.sources.orc.stripe_rows import Share, plan, read_shares, scan_stripe
 from gnomon.sources.pointers import (
     distinct_rows,
     even_splits,
@@ -72,49 +69,26 @@ class OrcFile:
 
     def __init__(self, footer: Footer, size: int, digest: str) -> None:
         self._footer = footer
+        self.codec = footer.codec.kind  # the number of the CompressionKind
         self._size = size
-        self._digest = digest
+        self.rows = footer.rows
+        self.digest = digest  # of footer and postscript, in hex
+        self._data_bytes = sum(stripe.data_length for stripe in footer.stripes)
+        # mean compressed bytes of a row: the `data_size` of `scan`
+        self.row_bytes = min(max(self._data_bytes // max(self.rows, 1), 1), INT32_MAX)
         self._first_rows = np.array([stripe.first_row for stripe in footer.stripes], dtype=np.int64)
+        self.names = [name for name, _ in footer.columns]  # also of columns that share one
         self._by_name: dict[str, Type] = {}
         for name, tree in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(name, tree)
-        self._schema = first_of_each(pa.schema([arrow_field(name, tree) for name, tree in footer.columns]))
+        self.schema = first_of_each(pa.schema([arrow_field(name, tree) for name, tree in footer.columns]))
         self._stripes: dict[int, StripeMeta] = {}
         self._lock = threading.Lock()
-
-    @property
-    def rows(self) -> int:
-        return self._footer.rows
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all columns, also of those that share one."""
-        return [name for name, _ in self._footer.columns]
-
-    @property
-    def codec(self) -> int:
-        """The number of the CompressionKind."""
-        return self._footer.codec.kind
-
-    @property
-    def digest(self) -> str:
-        """Hex digest of footer and postscript."""
-        return self._digest
 
     @property
     def cache_bytes(self) -> int:
         footer = 2000 + 1000 * self._footer.types + 300 * len(self._footer.stripes)
         return footer + sum(stripe.cache_bytes for stripe in list(self._stripes.values()))
-
-    @property
-    def row_bytes(self) -> int:
-        """Mean compressed bytes of a row, at least 1: the `data_size` of `scan`."""
-        total = sum(stripe.data_length for stripe in self._footer.stripes)
-        return min(max(total // max(self.rows, 1), 1), INT32_MAX)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         """Bytes by the statistics in the footer; without them, as if all columns had the same size."""
@@ -122,8 +96,7 @@ class OrcFile:
         by_column = self._footer.disk_bytes
         if sum(by_column):
             return sum(sum(by_column[t.column : t.column + sum(1 for _ in t.tree())]) for t in requested)
-        total = sum(stripe.data_length for stripe in self._footer.stripes)
-        return total * len(requested) // max(len(self._by_name), 1)
+        return self._data_bytes * len(requested) // max(len(self._by_name), 1)
 
     def splits(self, target: int) -> list[Split]:
         return even_splits(self._size, target)
@@ -140,7 +113,7 @@ class OrcFile:
             seen = 0
             with _error_context(path, stripe.offset, f"stripe {ordinal}"):
                 metas = load_stripes(reader, self._footer, {}, [ordinal], requested)
-                for arrays, rows in scan_stripe(reader, self._footer, stripe, metas[ordinal], requested):
+                for arrays, rows in scan_stripe(reader, metas[ordinal], requested):
                     yield self._batch(arrays, schema, stripe.first_row + seen, rows)
                     seen += rows
 
@@ -190,8 +163,8 @@ class OrcFile:
             shares: list[Share] = []
             for ordinal, part in zip(ordinals.tolist(), parts, strict=True):
                 local = part - self._footer.stripes[ordinal].first_row
-                shares += plan(self._footer, ordinal, metas[ordinal], requested, local)
-            yield from read_shares(reader, self._footer, shares, self.row_bytes)
+                shares += plan(metas[ordinal], ordinal, requested, local)
+            yield from read_shares(reader, shares, self.row_bytes)
 
     def _columns(self, names: Sequence[str], path: str) -> list[tuple[str, Type]]:
         for name in names:

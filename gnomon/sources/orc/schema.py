@@ -1,37 +1,120 @@
-"""ORC's tree of types, and the Arrow types of its columns."""
+"""ORC's tree of types, and the Arrow types of its columns; Protocol Buffers' wire format, of which ORC's postscript,
+footers and row indexes are.
+
+A message is read field by field; unknown fields are skipped. Every length is checked against the bytes left. So hostile
+bytes raise `Damage`, and never hang or exhaust memory.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from gnomon.sources.orc.errors import Damage, Unsupported
-from gnomon.sources.orc.protobuf import fields, message, number, numbers, text
+from gnomon.base.varints import OverlongVarint, decode_unsigned, from_zigzag
+from gnomon.sources.orc.streams import Damage, Unsupported
 
-BOOLEAN, BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, STRING, BINARY, TIMESTAMP = range(10)
-LIST, MAP, STRUCT, UNION, DECIMAL, DATE, VARCHAR, CHAR, INSTANT, GEOMETRY, GEOGRAPHY = range(10, 21)
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Value = int | bytes
+
+
+class Kind(IntEnum):
+    """The kinds of types, by their numbers in the footer. INSTANT is a timestamp of a zone."""
+
+    BOOLEAN, BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, STRING, BINARY, TIMESTAMP = range(10)
+    LIST, MAP, STRUCT, UNION, DECIMAL, DATE, VARCHAR, CHAR, INSTANT, GEOMETRY, GEOGRAPHY = range(10, 21)
+
 
 PLAIN: dict[int, pa.DataType] = {
-    BOOLEAN: pa.bool_(),
-    BYTE: pa.int8(),
-    SHORT: pa.int16(),
-    INT: pa.int32(),
-    LONG: pa.int64(),
-    FLOAT: pa.float32(),
-    DOUBLE: pa.float64(),
-    STRING: pa.string(),
-    VARCHAR: pa.string(),
-    CHAR: pa.string(),
-    BINARY: pa.binary(),
-    GEOMETRY: pa.binary(),
-    GEOGRAPHY: pa.binary(),
-    DATE: pa.date32(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.BYTE: pa.int8(),
+    Kind.SHORT: pa.int16(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.VARCHAR: pa.string(),
+    Kind.CHAR: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.GEOMETRY: pa.binary(),
+    Kind.GEOGRAPHY: pa.binary(),
+    Kind.DATE: pa.date32(),
 }
-CHILDREN = {LIST: 1, MAP: 2}  # the number of children, for kinds with a fixed number
+CHILDREN: dict[int, int] = {Kind.LIST: 1, Kind.MAP: 2}  # the number of children, for kinds with a fixed number
 DEEPEST = 150  # levels of nesting: each takes some of Python's stack
 MOST_BRANCHES = 127  # branches of a union: Arrow's type codes have 7 bits
 MOST_DIGITS = 38  # digits of a decimal
 HIVE_11_DECIMAL = (38, 6)  # precision and scale of a type without them, as in pyarrow
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """`(field number, value)` of each field: an integer (varint and fixed, unsigned), or bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        key, position = varint(data, position)
+        wire = key & 7
+        if wire == VARINT:
+            number, position = varint(data, position)
+            yield key >> 3, number
+            continue
+        if wire == BYTES:
+            length, position = varint(data, position)
+        elif wire in (FIXED64, FIXED32):
+            length = 8 if wire == FIXED64 else 4
+        else:
+            raise Damage(f"unknown wire type {wire} of field {key >> 3}")
+        if length > end - position:
+            raise Damage(f"field {key >> 3} claims {length} bytes, {end - position} are left")
+        value = data[position : position + length]
+        position += length
+        yield key >> 3, value if wire == BYTES else int.from_bytes(value, "little")
+
+
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """`(unsigned number, position after it)`."""
+    try:
+        return decode_unsigned(data, position)
+    except OverlongVarint as error:
+        raise Damage(str(error)) from None
+    except IndexError:
+        raise Damage("the bytes end inside a number") from None
+
+
+def number(value: Value) -> int:
+    """A field that has to be an unsigned integer."""
+    if isinstance(value, int):
+        return value
+    raise Damage("bytes where a number belongs")
+
+
+def signed(value: Value) -> int:
+    """A field that has to be an sint64 (zigzag)."""
+    return from_zigzag(number(value))
+
+
+def message(value: Value) -> bytes:
+    """A field that has to be a message, a text or bytes."""
+    if isinstance(value, bytes):
+        return value
+    raise Damage("a number where bytes belong")
+
+
+def text(value: Value) -> str:
+    """A field that has to be text. Bytes that are not UTF-8 are replaced."""
+    return message(value).decode(errors="replace")
+
+
+def numbers(value: Value) -> list[int]:
+    """An entry of a repeated integer field: one, or several packed."""
+    if isinstance(value, int):
+        return [value]
+    found, position = [], 0
+    while position < len(value):
+        each, position = varint(value, position)
+        found.append(each)
+    return found
 
 
 class RawType(NamedTuple):
@@ -92,7 +175,7 @@ def columns_of(types: Sequence[RawType], wide: frozenset[int]) -> list[tuple[str
     if not types:
         raise Damage("no types")
     root = types[0]
-    if root.kind != STRUCT:
+    if root.kind != Kind.STRUCT:
         raise Unsupported(f"the root is of type kind {root.kind}, expected a struct")
     _check(root)
     found, follows = [], 1
@@ -111,7 +194,7 @@ def arrow_field(name: str, tree: Type) -> pa.Field:
 
 
 def _check(raw: RawType) -> None:
-    if raw.kind == STRUCT and len(raw.names) != len(raw.subtypes):
+    if raw.kind == Kind.STRUCT and len(raw.names) != len(raw.subtypes):
         raise Damage(f"a struct of {len(raw.subtypes)} fields with {len(raw.names)} names")
     if raw.kind in CHILDREN and len(raw.subtypes) != CHILDREN[raw.kind]:
         raise Damage(f"a type of kind {raw.kind} with {len(raw.subtypes)} children")
@@ -146,20 +229,20 @@ def _arrow(raw: RawType, children: Sequence[Type], wide: bool) -> tuple[pa.DataT
     """`(Arrow type, decimal scale)`."""
     if raw.kind in PLAIN:
         return PLAIN[raw.kind], 0
-    if raw.kind in (TIMESTAMP, INSTANT):
-        return pa.timestamp("us" if wide else "ns", "UTC" if raw.kind == INSTANT else None), 0
-    if raw.kind == DECIMAL:
+    if raw.kind in (Kind.TIMESTAMP, Kind.INSTANT):
+        return pa.timestamp("us" if wide else "ns", "UTC" if raw.kind == Kind.INSTANT else None), 0
+    if raw.kind == Kind.DECIMAL:
         precision, scale = (raw.precision, raw.scale) if raw.precision else HIVE_11_DECIMAL
         if precision > MOST_DIGITS or scale > precision:
             raise Unsupported(f"decimal({precision}, {scale}), the limit is {MOST_DIGITS} digits")
         return pa.decimal128(precision, scale), scale
-    if raw.kind == LIST:
+    if raw.kind == Kind.LIST:
         return pa.list_(arrow_field("item", children[0])), 0
-    if raw.kind == MAP:
+    if raw.kind == Kind.MAP:
         return pa.map_(children[0].arrow, children[1].arrow), 0
-    if raw.kind == STRUCT:
+    if raw.kind == Kind.STRUCT:
         return pa.struct([arrow_field(name, child) for name, child in zip(raw.names, children, strict=True)]), 0
-    if raw.kind == UNION:
+    if raw.kind == Kind.UNION:
         if not 0 < len(children) <= MOST_BRANCHES:
             raise Unsupported(f"a union of {len(children)} types, expected 1 to {MOST_BRANCHES}")
         return pa.dense_union([pa.field(f"_union_{i}", child.arrow) for i, child in enumerate(children)]), 0

@@ -16,7 +16,7 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.orc.reader import open_orc
-from gnomon.sources.orc.temporal import FIRST_GREGORIAN
+from gnomon.sources.orc.values import FIRST_GREGORIAN
 from gnomon.sources.types import arrays_of, leaves, plan_columns
 
 STRIPE_BYTES = 64 << 20

@@ -39,37 +39,18 @@ def open_sequence(reader: RangeReader, options: Options | None = None) -> "Seque
 class SequenceFile:
     """One SequenceFile, with its header read. Safe to share between threads: only an estimate of lengths changes."""
 
+    rows = None  # only a scan can count them
     ragged = 0
 
     def __init__(self, layout: RowLayout, size: int, head: bytes, path: str) -> None:
         self._layout = layout
         self._size = size
-        self._digest = hashlib.blake2b(head[:FIRST_READ], digest_size=16).hexdigest()
-        self._row_bytes, self._guess = _sampled(layout, size, head, path)
-
-    @property
-    def rows(self) -> None:
-        """Unknown: only a scan can count them."""
-        return None
-
-    @property
-    def row_bytes(self) -> int:
-        """Mean bytes of the first records, or of those in the first block."""
-        return self._row_bytes
-
-    @property
-    def schema(self) -> pa.Schema:
-        """`key` and `value`, or `key` and the columns that values are parsed into."""
-        return self._layout.schema
-
-    @property
-    def digest(self) -> str:
-        """The digest of the first 64 KB, which contain the sync marker: it differs from file to file."""
-        return self._digest
-
-    @property
-    def cache_bytes(self) -> int:
-        return FIXED_BYTES + self._layout.header.end
+        self.schema = layout.schema  # `key` and `value`, or `key` and the columns that values are parsed into
+        # of the first 64 KB, which contain the sync marker: it differs from file to file
+        self.digest = hashlib.blake2b(head[:FIRST_READ], digest_size=16).hexdigest()
+        self.cache_bytes = FIXED_BYTES + layout.header.end
+        # mean bytes of the first records, or of those in the first block
+        self.row_bytes, self._guess = _sampled(layout, size, head, path)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         """The size of the file, whatever the columns."""

@@ -105,30 +105,14 @@ def mean_bytes(block: Block) -> int:
 class TextFile:
     """One text file. `first` is the position of its first row."""
 
+    rows = None  # only a scan can count them
+
     def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
-        self._size, self._digest, self._packed = opened.size, opened.digest, opened.packed
-        self._grammar, self._first, self._row_bytes = grammar, first, row_bytes
+        self._size, self.digest, self._packed = opened.size, opened.digest, opened.packed
+        self._grammar, self._first, self.row_bytes = grammar, first, row_bytes
+        self.schema = grammar.schema
+        self.cache_bytes = 2000 + 500 * len(grammar.schema)
         self.ragged = 0
-
-    @property
-    def rows(self) -> None:
-        """Unknown: only a scan can count them."""
-
-    @property
-    def row_bytes(self) -> int:
-        return self._row_bytes
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._grammar.schema
-
-    @property
-    def digest(self) -> str:
-        return self._digest
-
-    @property
-    def cache_bytes(self) -> int:
-        return 2000 + 500 * len(self.schema)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         return self._size if set(self.schema.names).intersection(columns) else 0
@@ -226,7 +210,7 @@ class TextFile:
 
     def _records(self, reader: RangeReader, offsets: Positions, path: str) -> Iterator[Records]:
         """The records at some offsets, as many at a time as one round of reads may hold."""
-        guess = max(GUESS_BYTES, GUESS_ROWS * self._row_bytes)
+        guess = max(GUESS_BYTES, GUESS_ROWS * self.row_bytes)
         together = max(ROUND_BYTES // guess, 1)
         for low in range(0, len(offsets), together):
             waiting, length = offsets[low : low + together].tolist(), guess

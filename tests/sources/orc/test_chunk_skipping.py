@@ -11,9 +11,9 @@ from pyarrow import orc
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, open_source
-from gnomon.sources.orc import fetch, streams
-from gnomon.sources.orc.codecs import Codec
-from gnomon.sources.orc.stripe import DATA
+from gnomon.sources.orc import streams, stripe_rows
+from gnomon.sources.orc.metadata import DATA
+from gnomon.sources.orc.streams import Codec
 from tests.sources.orc_chunks import in_chunks
 from tests.sources.orc_files import by_pyorc, written
 from tests.sources.readers import BytesReader
@@ -188,7 +188,7 @@ def test_rows_of_a_stride_together_are_right_where_chunks_are_passed_over(monkey
     dice = np.random.default_rng(7)
     for cuts in CUTS.values():
         reader = BytesReader(in_chunks(values, 100, 1024, cuts))
-        monkeypatch.setattr(fetch, "GAP_ROWS", 1)
+        monkeypatch.setattr(stripe_rows, "GAP_ROWS", 1)
         for _ in range(60):
             rows = np.unique(dice.integers(0, 500, int(dice.integers(1, 9)))).tolist()
             assert fetched(reader, rows).equals(values.take(pa.array(rows))), rows

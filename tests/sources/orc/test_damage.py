@@ -15,9 +15,8 @@ import pytest
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from gnomon.sources.orc.codecs import Codec
-from gnomon.sources.orc.errors import Damage
-from gnomon.sources.orc.protobuf import fields
+from gnomon.sources.orc.schema import fields
+from gnomon.sources.orc.streams import Codec, Damage
 from tests.profiles import examples, positions
 from tests.sources.orc_files import (
     encoded,
