@@ -1,7 +1,8 @@
 """Pointers to rows: their columns, and the distinct rows of the pointers of a fetch."""
 
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ FILENAME = "data_filename"
 OFFSET = "data_offset"
 SUB_OFFSET = "data_sub_offset"
 SIZE = "data_size"
+Item = TypeVar("Item")
 POINTER_COLUMNS = (FILENAME, OFFSET, SUB_OFFSET, SIZE)
 
 
@@ -102,6 +104,20 @@ def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Nu
 def group_of_rows(offsets: Numbers, first_rows: Numbers) -> Numbers:
     """The row group, or stripe, of each row. `first_rows`: the first row of each group, ascending."""
     return np.searchsorted(first_rows, offsets, side="right") - 1
+
+
+def in_rounds(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """The items of a fetch in batches of at most `most` bytes, or of one item. `size`: bytes to read for an item."""
+    batch: list[Item] = []
+    held = 0
+    for item in items:
+        if batch and held + size(item) > most:
+            yield batch
+            batch, held = [], 0
+        batch.append(item)
+        held += size(item)
+    if batch:
+        yield batch
 
 
 def even_splits(size: int, target: int) -> list[Split]:

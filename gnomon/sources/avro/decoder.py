@@ -14,11 +14,9 @@ import pyarrow as pa
 
 from gnomon.base.errors import check_memory
 from gnomon.base.varints import OverlongVarint, decode_unsigned
-from gnomon.sources.avro.codegen import Program
-from gnomon.sources.avro.columns import Column
-from gnomon.sources.avro.errors import Malformed
-from gnomon.sources.avro.limits import Budget, read_length
-from gnomon.sources.avro.nested_columns import ColumnFactory, arrow_field, wrong_branch
+from gnomon.sources.avro.columns import Column, ColumnFactory, Program, arrow_field, wrong_branch
+from gnomon.sources.avro.container import Malformed
+from gnomon.sources.avro.recursive_json import Budget, read_length
 from gnomon.sources.avro.schema import Record, parse_schema
 
 VALUE = "value"  # the only column of rows that are not records

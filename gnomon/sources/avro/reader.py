@@ -1,40 +1,50 @@
 """An Avro object container file as a `SourceFile`. The pointer of a row is its block's position and its ordinal in the
-block (docs/internals/other-formats.md)."""
+block (docs/internals/other-formats.md).
+
+In an Avro file of an Iceberg table a pointer has one number, as in Parquet and ORC files, so that a mask can name
+deleted rows: the position of the row's block times 2^20, plus the row's ordinal in the block. Iceberg counts rows of
+the file instead: `numbers_of_rows`.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from gnomon.base.actions import Action
 from gnomon.base.readers import RangeReader
 from gnomon.base.varints import OverlongVarint
-from gnomon.sources.avro.codecs import UNPACKERS
 from gnomon.sources.avro.container import (
     HEAD_BYTES,
     HEADER_LIMIT,
     MAGIC,
     SYNC_BYTES,
+    UNPACKERS,
     Block,
     Header,
+    LimitExceeded,
+    Malformed,
     ReadAheadBuffer,
     check_block,
     parse_block,
     parse_header,
 )
 from gnomon.sources.avro.decoder import RowSchema, row_schema
-from gnomon.sources.avro.errors import LimitExceeded, Malformed
-from gnomon.sources.avro.fetch import BlockLengths, fetch_rows
-from gnomon.sources.avro.scan import scan_rows
+from gnomon.sources.avro.rows import BlockLengths, Request, fetch_rows, scan_rows
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
-from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.pointers import even_splits, first_of_each
+from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat
+from gnomon.sources.pointers import even_splits, first_of_each, pointer_pairs, with_pointers
+from gnomon.sources.types import int32s, int64s
 
 FIRST_READ = 64 << 10  # bytes
 DIGEST_TAIL = 1 << 10  # bytes at the end that count for the digest: the application may choose the sync marker
 SCHEMA_GROWTH = 30  # approximate memory of a schema, as a multiple of its text
 CODEC_KEY, SCHEMA_KEY = "avro.codec", "avro.schema"
-
+ROW_BITS = 20
+MOST_BLOCK_ROWS = 1 << ROW_BITS  # Iceberg ends a block at 64 KB of records
+MOST_BYTES = 1 << (63 - ROW_BITS)  # of a file
 
 File = TypeVar("File", bound="AvroFile")
 
@@ -117,23 +127,10 @@ class AvroFile:
         self._codec = codec
         self._schema = schema
         self._size = size
-        self._digest = digest
-        self._row_bytes = first.row_bytes if first else 1
+        self.digest = digest  # of the header, whose sync marker is usually random, and of the last KB
+        self.row_bytes = first.row_bytes if first else 1  # mean of the first block
+        self.schema = first_of_each(schema.arrow)
         self._lengths = BlockLengths(first)
-
-    @property
-    def row_bytes(self) -> int:
-        """Mean bytes of a row in the first block."""
-        return self._row_bytes
-
-    @property
-    def schema(self) -> pa.Schema:
-        return first_of_each(self._schema.arrow)
-
-    @property
-    def digest(self) -> str:
-        """The digest of the header, whose sync marker is usually random, and of the last KB."""
-        return self._digest
 
     @property
     def cache_bytes(self) -> int:
@@ -152,9 +149,7 @@ class AvroFile:
 
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         """All rows; for a split, the rows of the blocks that begin in it."""
-        decoder = self._schema.decoder(columns)
-        within = split or (0, self._size)
-        yield from scan_rows(reader, self.header, self._codec, self._schema.least, decoder, within)
+        yield from scan_rows(reader, self._request(columns), split or (0, self._size))
 
     def blocks(self, reader: RangeReader) -> Iterator[Block]:
         """All blocks, in file order. Of a local file only their heads and sync markers are read, of a remote one all
@@ -171,5 +166,73 @@ class AvroFile:
         return offsets
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
-        decoder = self._schema.decoder(columns)
-        return fetch_rows(reader, self.header, self._codec, self._schema.least, decoder, self._lengths, pointers)
+        return fetch_rows(reader, self._request(columns), self._lengths, pointers)
+
+    def _request(self, columns: Sequence[str]) -> Request:
+        return Request(self.header, self._codec, self._schema.least, self._schema.decoder(columns))
+
+
+class IcebergAvroFile(AvroFile):
+    """An Avro file whose pointers have one number. Its schema has Iceberg's types."""
+
+    of_iceberg = True
+
+    def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
+        count = len(columns)
+        for batch in super().scan(reader, columns, split):
+            blocks, rows, sizes = batch.columns[count:]
+            numbers = _numbers(blocks.to_numpy(), rows.to_numpy(), reader.name)
+            own = batch.select(range(count))
+            yield with_pointers(own, int64s(numbers), int32s(np.zeros(len(numbers), np.int32)), sizes)
+
+    def units(self, offsets: Numbers) -> Numbers:
+        """The positions of blocks."""
+        return offsets >> ROW_BITS
+
+    def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
+        pairs = pointer_pairs(pointers, reader.name)
+        wrong = np.flatnonzero(pairs[:, 1])
+        if len(wrong):
+            raise StalePointer(
+                f"no row at pointer {tuple(pairs[wrong[0]].tolist())}", reader.name, action=Action.BUILD_AGAIN
+            )
+        numbers = pairs[:, 0]
+        places = np.column_stack([numbers >> ROW_BITS, numbers & (MOST_BLOCK_ROWS - 1)])
+        return super().fetch(reader, places, columns)
+
+
+def open_iceberg_avro(reader: RangeReader) -> IcebergAvroFile:
+    """Open an Avro file of an Iceberg table. Reads as `open_avro`."""
+    return open_as(IcebergAvroFile, reader)
+
+
+def numbers_of_rows(reader: RangeReader, rows: Numbers) -> Numbers:
+    """The number in the pointer of each of these rows, which are ordinals in the file and ascend. Reads the heads of
+    blocks up to the last row. DamagedSource where the file has fewer rows."""
+    header, path = open_iceberg_avro(reader).header, reader.name
+    reads = ReadAheadBuffer(reader, reader.size)
+    found, offset, first, done = [], header.end, 0, 0
+    while done < len(rows):
+        if offset >= reader.size:
+            raise DamagedSource(
+                "a delete names a row that the file does not have",
+                path,
+                expected=f"a row below {first}",
+                found=f"row {rows[done]}",
+            )
+        block = check_block(reads, offset, header.sync)
+        end = int(np.searchsorted(rows, first + block.rows))
+        if end > done:
+            found.append(_numbers(np.int64(offset), rows[done:end] - first, path))
+        offset, first, done = block.end, first + block.rows, end
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _numbers(blocks: Numbers | np.int64, rows: Numbers, path: str) -> Numbers:
+    """The numbers of rows, by the positions of their blocks and their ordinals in these."""
+    if len(rows) and (int(rows.max()) >= MOST_BLOCK_ROWS or int(np.max(blocks)) >= MOST_BYTES):
+        raise UnsupportedFormat(
+            f"a block of more than {MOST_BLOCK_ROWS:,} rows, or a file of more than {MOST_BYTES:,} bytes", path
+        )
+    numbers: Numbers = (blocks << ROW_BITS) + rows.astype(np.int64)
+    return numbers

@@ -1,6 +1,9 @@
 """Values of recursive types as JSON text, because their Arrow type would be infinite.
 
 A record is an object, a union the bare value, bytes are base64. Decimals, dates, times, timestamps and UUIDs are text.
+
+The number of elements that a batch of rows may hold is limited here, too: a byte count does not limit it, because a
+null, or a record of nulls, takes no bytes.
 """
 
 import base64
@@ -13,14 +16,54 @@ import pyarrow as pa
 
 from gnomon.base.errors import check_memory
 from gnomon.base.varints import decode_signed, decode_unsigned
-from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.container import LimitExceeded, Malformed
 from gnomon.sources.avro.leaf_arrays import array_of
-from gnomon.sources.avro.limits import Budget, read_length
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 
+MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list takes about 40 bytes for one
 MOST_NESTED = 400  # nesting levels of values, with unions: Python's stack has 1000 calls, including those of callers
 TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 NAME_BYTES_A_CELL = 64  # the text of each record repeats the names
+
+
+class Budget:
+    def __init__(self) -> None:
+        self._left = MOST_CELLS
+
+    def spend(self, cells: int) -> None:
+        self._left -= cells
+        if self._left < 0:
+            raise LimitExceeded(f"more than {MOST_CELLS} elements of arrays and maps at once")
+
+    def run(self, data: bytes, position: int, value: int, least: int, cells: int, jump: bool) -> tuple[int, int]:
+        """The number of elements in a run and the position of the first one.
+
+        `value` is the run's count, not 0, in zigzag form. After a negative count follows the run's length in bytes:
+        with `jump` the run is skipped, and the number is 0. An element has at least `least` bytes and makes `cells`
+        cells."""
+        count = (value >> 1) + (value & 1)
+        if value & 1:
+            size, position = decode_unsigned(data, position)
+            if size & 1 or size >> 1 > len(data) - position:
+                raise Malformed("a run of elements longer than the records")
+            if jump:
+                return 0, position + (size >> 1)
+        if count * least > len(data) - position:
+            raise Malformed(f"{count} elements where {len(data) - position} bytes are left")
+        self.spend(count * cells)
+        return count, position
+
+
+def read_length(data: bytes, position: int) -> tuple[int, int]:
+    """The length of a string or of bytes in zigzag order, and the position after it.
+
+    Raises Malformed for a length below 0 or beyond the data."""
+    value, position = decode_unsigned(data, position)
+    if value & 1:
+        raise Malformed("a length below 0")
+    if value >> 1 > len(data) - position:
+        raise Malformed(f"a length of {value >> 1} bytes where {len(data) - position} are left")
+    return value, position
 
 
 class JsonReader:

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from gnomon.sources.avro.errors import LimitExceeded, Malformed
+from gnomon.sources.avro.container import LimitExceeded, Malformed
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 RECORDS = ("record", "error")
@@ -171,6 +171,10 @@ class _Names:
             if _is_count(one.get("field-id")):
                 record.ids[name] = one["field-id"]
         return record
+
+
+def is_null(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.kind == "null"
 
 
 def _is_entry(node: Node) -> TypeGuard[Record]:

@@ -28,6 +28,7 @@ from gnomon.sources.orc.metadata import (
 from gnomon.sources.orc.rle import Ints
 from gnomon.sources.orc.schema import Type
 from gnomon.sources.orc.streams import Damage, FullChunks, OrcError, error_context
+from gnomon.sources.pointers import in_rounds
 from gnomon.sources.types import int64s
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once
@@ -147,7 +148,7 @@ def plan(meta: StripeMeta, ordinal: int, requested: Sequence[tuple[str, Type]], 
 def read_shares(reader: RangeReader, shares: Sequence[Share], row_bytes: int) -> Iterator[tuple[int, pa.Array]]:
     """`(slot, rows)` of each share; about `TOGETHER` bytes in a round of reads."""
     gap = min(GAP_ROWS, GAP_BYTES // row_bytes)
-    for batch in _together(shares):
+    for batch in in_rounds(shares, lambda share: share.size, TOGETHER):
         opened: dict[int, StripeStreams] = {}
         wanted: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
         for share in batch:
@@ -200,20 +201,6 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((begin, end))
     return merged
-
-
-def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
-    """The shares in batches of about `TOGETHER` bytes. A share is never split."""
-    batch: list[Share] = []
-    size = 0
-    for share in shares:
-        if batch and size + share.size > TOGETHER:
-            yield batch
-            batch, size = [], 0
-        batch.append(share)
-        size += share.size
-    if batch:
-        yield batch
 
 
 def scan_stripe(

@@ -21,7 +21,7 @@ from gnomon.base.compression import DecompressionError
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat
-from gnomon.sources.pointers import with_pointers
+from gnomon.sources.pointers import in_rounds, with_pointers
 from gnomon.sources.sequence.header import LARGEST
 from gnomon.sources.sequence.row_layout import (
     BATCH_BYTES,
@@ -233,11 +233,8 @@ def _blocks(
     wanted = list(enumerate(lengths))  # ordinal of a block, and the length of its bytes to hold
     held: dict[int, bytes] = {}
     while wanted:
-        share, total = 0, 0
-        while share < len(wanted) and (not share or total + wanted[share][1] <= TOGETHER):
-            total += wanted[share][1]
-            share += 1
-        now, wanted = wanted[:share], wanted[share:]
+        now = next(in_rounds(wanted, lambda each: each[1], TOGETHER))
+        wanted = wanted[len(now) :]
         kept = [held.pop(ordinal, b"") for ordinal, _ in now]
         ranges = [(positions[i] + len(have), length - len(have)) for (i, length), have in zip(now, kept, strict=True)]
         longer = []

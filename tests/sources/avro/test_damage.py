@@ -9,7 +9,8 @@ import pytest
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from gnomon.sources.avro import block_records, open_avro
+from gnomon.sources.avro import open_avro
+from gnomon.sources.avro import rows as avro_rows
 from tests.profiles import positions
 from tests.sources.avro_files import (
     FLAT,
@@ -200,7 +201,7 @@ def test_a_block_that_lies_is_refused_with_its_place(name: str) -> None:
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy"])
 def test_a_block_that_unpacks_to_more_than_the_limit_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_records, "BLOCK_LIMIT", 10_000)
+    monkeypatch.setattr(avro_rows, "BLOCK_LIMIT", 10_000)
     data = written("bytes", [bytes(20_000)], codec)
     reader = BytesReader(data, "lake/bomb")
     source = open_avro(reader)

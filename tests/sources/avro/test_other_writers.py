@@ -12,7 +12,8 @@ from gnomon.base.compression import RAW_DEFLATE
 from gnomon.shadow.values.row_values import python_values, to_json
 from gnomon.sources import DamagedSource, SourceError
 from gnomon.sources.avro import container as avro_container
-from gnomon.sources.avro import open_avro, scan
+from gnomon.sources.avro import open_avro
+from gnomon.sources.avro import rows as avro_rows
 from tests.sources.avro_files import block, container, header, number, sized
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import pointers_of
@@ -177,7 +178,7 @@ def test_the_rows_of_a_block_that_has_bytes_left_come_before_the_error() -> None
 
 def test_no_row_before_damage_comes_twice_or_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches end within blocks, and span several."""
-    monkeypatch.setattr(scan, "BATCH_ROWS", 7)
+    monkeypatch.setattr(avro_rows, "BATCH_ROWS", 7)
     dice = random.Random(3)
     for _ in range(60):
         counts = [dice.randrange(12) for _ in range(6)]

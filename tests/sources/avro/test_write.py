@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.sources import UnsupportedFormat, open_source, open_writer, style_of
-from gnomon.sources.avro.codecs import UNPACKERS
+from gnomon.sources.avro.container import UNPACKERS
 from gnomon.sources.avro.write import PACKERS
 from tests.sources.readers import BytesReader
 from tests.sources.written import rows_of, write, written
