@@ -35,7 +35,7 @@ from gnomon.shadow.fetch import FetchStats
 from gnomon.shadow.metadata import DEEP
 from gnomon.shadow.storage import storage_at
 from gnomon.sources import open_mapped
-from gnomon.sources.parquet.page_map_codec import RecordedMaps
+from gnomon.sources.parquet.map_codec import RecordedMaps
 
 BENCH = "bench.known_pages"
 CHILD = "child"  # the argument of a process that measures one round

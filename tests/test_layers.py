@@ -37,7 +37,6 @@ NOT_IN = {
 # The sub-packages of a package, lowest level first: each may import the ones before it.
 LEVELS = {
     "sources": ["types", "parquet", "avro", "orc", "sequence", "text"],
-    "sources.parquet": ["page_decode"],
     "shadow": [
         "storage",
         "tables",

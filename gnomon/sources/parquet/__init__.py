@@ -4,26 +4,25 @@
 - `footer`          the footer, parsed without pyarrow
 - `schema`          the tree of columns in the footer
 - `thrift`          Thrift's compact protocol
-- `arrow_types`     the Arrow schema, and a footer template for each choice of columns
-- `page_header`     page headers, and the checks of a page
+- `page_header`     page headers, the checks of a page, checks around pyarrow
 - `page_map`        the place of each page of a chunk: from the page index, or from page headers
-- `page_map_codec`  page maps as bytes, to be recorded in an index
-- `value_map_codec` value maps as bytes, which follow the page maps
+- `value_map`       where the values of a page lie, to read and unpack a part of it
+- `map_codec`       page maps and value maps as bytes, to be recorded in an index
 - `read_plan`       the reads of a fetch, for each column and row group
-- `page_reads`      reads of whole pages or row groups, which pyarrow decodes
-- `recode`          pages that pyarrow misreads or refuses, written again
-- `page_decode`     single rows of a page, decoded without the rest of it
-- `synthetic_file`  Parquet files made in memory, which pyarrow decodes
-- `scan`            the rows of one row group, with their pointers
-- `guards`          checks around pyarrow: page headers, lengths of leaves
+- `row_reads`       reads of single rows, and the rows of all reads put together as Arrow arrays
+- `dictionary`      the dictionary of a chunk, whole or single entries; what fetches keep for later ones
+- `page`            a decompressed page, from which rows are decoded; the maps of all pages of a chunk
+- `page_values`     a page's content, decompressed, and the values in it
+- `leaf_rows`       rows of one leaf, and how they become Arrow arrays
+- `whole_reads`     reads of whole pages or row groups, which pyarrow decodes; scans
+- `synthetic_file`  Parquet files made in memory, which pyarrow decodes; the Arrow schema of a file
 - `write`           Parquet files written like another one of their source
 """
 
-from gnomon.sources.parquet.arrow_types import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
-from gnomon.sources.parquet.page_map_codec import check_maps, have_values
+from gnomon.sources.parquet.map_codec import DamagedMaps, check_maps, have_values
 from gnomon.sources.parquet.reader import ParquetFile, open_parquet
-from gnomon.sources.parquet.value_map_codec import DamagedMaps
+from gnomon.sources.parquet.synthetic_file import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.write import ParquetStyle, parquet_style
 
 __all__ = [

@@ -43,7 +43,7 @@ class WrongPageMap(DamagedSource):
 
 class Chunk(NamedTuple):
     """One leaf column in one row group. An offset of 0 means that there is none. `refusal` says why the chunk cannot be
-    read, None if it can. `decodable`: whether `page_decode` can decode single values of its pages."""
+    read, None if it can. `decodable`: whether `page` can decode single values of its pages."""
 
     kind: int
     codec: int

@@ -11,24 +11,16 @@ import numpy as np
 from gnomon.base import kernel
 from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
-from gnomon.sources.parquet.arrow_types import ArrowTypes
+from gnomon.sources.parquet.dictionary import DictionaryCache, PageCaches, PageKey, ValueMaps
 from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack, packed_upwards
-from gnomon.sources.parquet.page_decode import (
-    DictionaryCache,
-    LeafRead,
-    MappedPage,
-    PageCaches,
-    PageKey,
-    RowRead,
-    ValueMaps,
-    are_alike,
-    make_maps,
-)
+from gnomon.sources.parquet.map_codec import DamagedMaps, RecordedMaps, RecordedValues, encode_maps, stored_bytes
+from gnomon.sources.parquet.page import make_maps
 from gnomon.sources.parquet.page_map import PageMap, map_pages
-from gnomon.sources.parquet.page_map_codec import RecordedMaps, encode_maps
-from gnomon.sources.parquet.page_reads import GroupRead, PageRead, Read, Rows, split_pages
+from gnomon.sources.parquet.row_reads import LeafRead, RowRead
 from gnomon.sources.parquet.schema import Column
-from gnomon.sources.parquet.value_map_codec import DamagedMaps, RecordedValues, stored_bytes
+from gnomon.sources.parquet.synthetic_file import ArrowTypes
+from gnomon.sources.parquet.value_map import MappedPage, are_alike
+from gnomon.sources.parquet.whole_reads import GroupRead, PageRead, Read, Rows, split_pages
 from gnomon.sources.pointers import group_of_rows
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows

@@ -11,16 +11,16 @@ from gnomon.base import kernel
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
-from gnomon.sources.parquet.arrow_types import ArrowTypes
 from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, WrongPageMap, parse_footer
-from gnomon.sources.parquet.page_decode import NeedsPyarrow, RowAssembler, RowRead
+from gnomon.sources.parquet.map_codec import RecordedMaps, decode_maps
 from gnomon.sources.parquet.page_map import Range
-from gnomon.sources.parquet.page_map_codec import RecordedMaps, decode_maps
-from gnomon.sources.parquet.page_reads import Read, Rows
+from gnomon.sources.parquet.page_values import NeedsPyarrow
 from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
-from gnomon.sources.parquet.scan import scan_group
+from gnomon.sources.parquet.row_reads import RowAssembler, RowRead
 from gnomon.sources.parquet.schema import Column
+from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.thrift import ThriftError
+from gnomon.sources.parquet.whole_reads import Read, Rows, scan_group
 from gnomon.sources.pointers import distinct_rows, even_splits, first_of_each, in_pointer_order, table_without_columns
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer

@@ -23,7 +23,7 @@ from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
-from gnomon.sources.parquet.page_map_codec import decode_maps
+from gnomon.sources.parquet.map_codec import decode_maps
 from tests.shadow.make_index import index_source, write_maps, write_source
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="value maps need compiled loops")

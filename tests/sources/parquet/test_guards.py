@@ -4,8 +4,7 @@ import pytest
 
 from gnomon.sources import DamagedSource, open_source
 from gnomon.sources.parquet.footer import ChunkPlace
-from gnomon.sources.parquet.guards import PageCheckingFile
-from gnomon.sources.parquet.page_header import read_header
+from gnomon.sources.parquet.page_header import PageCheckingFile, read_header
 from gnomon.sources.parquet.thrift import integer
 from tests.sources.parquet.test_page_map import places_of
 from tests.sources.parquet_files import flat_table, written

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnomon.sources import DamagedSource, open_mapped
 from gnomon.sources.contract import Sized
 from tests.profiles import examples
-from tests.sources.parquet.page_decode.test_select import CODECS, ROWS, random_options, random_table
+from tests.sources.parquet.test_select import CODECS, ROWS, random_options, random_table
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 

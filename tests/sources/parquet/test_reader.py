@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
-from gnomon.sources.parquet import scan
+from gnomon.sources.parquet import whole_reads
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract
@@ -256,7 +256,7 @@ def test_a_scan_decodes_fewer_of_long_rows_at_a_time(monkeypatch: pytest.MonkeyP
     data = written(table, row_group_size=400, use_dictionary=False, compression="none")
     sizes = {}
     for limit in (64 << 20, 100_000):
-        monkeypatch.setattr(scan, "BATCH_BYTES", limit)
+        monkeypatch.setattr(whole_reads, "BATCH_BYTES", limit)
         reader = BytesReader(data)
         batches = list(open_source(reader, "parquet").scan(reader, ["text", "l"]))
         assert pa.Table.from_batches(batches).select(["text", "l"]) == table

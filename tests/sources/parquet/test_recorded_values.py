@@ -13,7 +13,7 @@ from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
 from gnomon.sources import DamagedMaps, DamagedSource, check_maps, maps_have_values, open_mapped, open_source
 from gnomon.sources.contract import MappedFile
-from gnomon.sources.parquet import page_map_codec, read_plan, value_map_codec
+from gnomon.sources.parquet import map_codec, read_plan
 from tests.profiles import examples, positions
 from tests.sources.parquet.test_kept_pages import Pages
 from tests.sources.parquet.test_value_maps import (
@@ -189,7 +189,7 @@ def test_there_is_a_bound_of_what_is_recorded_and_the_other_pages_are_read_whole
 def test_maps_beyond_the_limit_of_memory_are_used_and_not_kept(
     loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_maps.LIMIT", 3000)
+    monkeypatch.setattr("gnomon.sources.parquet.dictionary.MAPS_LIMIT", 3000)
     table = wide_table(1500)
     reader = written_wide(table, data_page_size=1 << 17)
     source = opened(reader, recorded(reader))
@@ -206,7 +206,7 @@ def test_recorded_value_maps_count_as_memory_and_take_few_bytes_a_page(loops: Si
     reader = written_wide(table, data_page_size=1 << 20, row_group_size=8000)
     maps = recorded(reader)
     bare = open_mapped(reader, "parquet").export_maps(reader)
-    pages = len(page_map_codec.decode_maps(maps, open_mapped(reader, "parquet").digest)[1] or ())
+    pages = len(map_codec.decode_maps(maps, open_mapped(reader, "parquet").digest)[1] or ())
     assert pages > 8
     assert 50 < (len(maps) - len(bare)) / pages < 600
     assert opened(reader, maps).cache_bytes > opened(reader, bare).cache_bytes + 200 * pages
@@ -240,10 +240,10 @@ def test_any_changed_byte_is_noticed_and_maps_of_another_file_are_refused() -> N
 def test_value_maps_under_a_right_checksum_that_cannot_be_read_are_refused() -> None:
     reader = written_wide(wide_table(600))
     maps = recorded(reader)
-    end = len(maps) - len(value_map_codec.encode_values({}))
+    end = len(maps) - len(map_codec.encode_values({}))
     for body in (maps[8:end], maps[8:24] + b"\xff\xff\0\0" + maps[28:], maps[8:] + b"more"):
         with pytest.raises(DamagedMaps):
-            opened(reader, page_map_codec._with_checksum(b"GPM2", body))
+            opened(reader, map_codec._with_checksum(b"GPM2", body))
 
 
 @needs_loops
@@ -254,13 +254,13 @@ def test_a_damaged_page_has_no_map_and_the_others_have(coded: bool) -> None:
     reader = (written_coded if coded else written_wide)(table, compression="snappy", write_page_checksum=True)
     digest = open_mapped(reader, "parquet").digest
     sound, maps = reader.data, recorded(reader)
-    values = page_map_codec.decode_maps(maps, digest)[1]
+    values = map_codec.decode_maps(maps, digest)[1]
     assert values is not None
     dice = random.Random(4)
     for key in dice.sample(list(values), min(len(values), examples(8))):
         at = key[2] + dice.randrange(key[3])
         reader.data = sound[:at] + bytes([sound[at] ^ 0x55]) + sound[at + 1 :]
-        left = page_map_codec.decode_maps(recorded(reader), digest)[1]
+        left = map_codec.decode_maps(recorded(reader), digest)[1]
         assert left is not None
         assert set(left) == set(values) - {key}
         assert not opened(reader, maps).has_maps(reader, maps)
@@ -299,14 +299,14 @@ def test_a_file_says_whether_value_maps_are_its_own() -> None:
     source = open_mapped(reader, "parquet")
     maps = recorded(reader)
     assert source.has_maps(reader, maps)
-    values = page_map_codec.decode_maps(maps, source.digest)[1]
+    values = map_codec.decode_maps(maps, source.digest)[1]
     assert values is not None
     learned = {key: values.get(key) for key in values}
     one, other, *_ = sorted(learned, key=lambda key: key[2])
     learned[one] = learned[other]
-    pages = page_map_codec.RecordedMaps(maps, source.digest)
+    pages = map_codec.RecordedMaps(maps, source.digest)
     of_pages = {key: pages.map_of(key, source.rows or 0, 0, reader.size) for key in pages}
-    lie = page_map_codec.encode_maps(of_pages, source.digest, learned)  # type: ignore[arg-type]
+    lie = map_codec.encode_maps(of_pages, source.digest, learned)  # type: ignore[arg-type]
     check_maps("parquet", lie, source.digest)
     assert not source.has_maps(reader, lie)
 
@@ -315,14 +315,14 @@ def test_a_file_says_whether_value_maps_are_its_own() -> None:
 def test_integers_are_little_endian_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = written_wide(wide_table(600))
     digest = open_mapped(reader, "parquet").digest
-    values = page_map_codec.decode_maps(recorded(reader), digest)[1]
+    values = map_codec.decode_maps(recorded(reader), digest)[1]
     assert values is not None
     made = {key: values.get(key) for key in values}
-    little = value_map_codec.encode_values(made)  # type: ignore[arg-type]
-    monkeypatch.setattr(value_map_codec, "sys", SimpleNamespace(byteorder="big"))
-    swapped = value_map_codec.encode_values(made)  # type: ignore[arg-type]
+    little = map_codec.encode_values(made)  # type: ignore[arg-type]
+    monkeypatch.setattr(map_codec, "sys", SimpleNamespace(byteorder="big"))
+    swapped = map_codec.encode_values(made)  # type: ignore[arg-type]
     assert swapped != little
-    again = value_map_codec.RecordedValues(swapped)
+    again = map_codec.RecordedValues(swapped)
     for key, map in made.items():
         found = again.get(key)
         assert map is not None

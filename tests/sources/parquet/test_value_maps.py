@@ -91,7 +91,7 @@ def written_coded(table: pa.Table, **options: Any) -> BytesReader:
 
 
 def without_whole_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.dictionary_read.KEPT_WHOLE", -1)
+    monkeypatch.setattr("gnomon.sources.parquet.dictionary.KEPT_WHOLE", -1)
 
 
 def raw(table: pa.Table) -> list[list[bytes | None]]:
@@ -190,7 +190,7 @@ def test_on_a_remote_store_indices_and_dictionary_are_read_in_one_round(
 
 
 def test_a_map_counts_as_memory_and_there_is_a_limit(loops: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_maps.LIMIT", 10_000)
+    monkeypatch.setattr("gnomon.sources.parquet.dictionary.MAPS_LIMIT", 10_000)
     table = wide_table(1500)
     reader = written_wide(table, data_page_size=1 << 17)
     source = open_source(reader, "parquet")
@@ -261,8 +261,8 @@ def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     """All pages that can have a map get one, however small; also if no indices are kept, after a restart, and by
     recorded maps."""
     without_whole_dictionaries(monkeypatch)
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.value_map.LEAST_MAPPED", 0)
-    monkeypatch.setattr("gnomon.sources.parquet.page_decode.part_reads.MOST_OF_A_PAGE", 2)
+    monkeypatch.setattr("gnomon.sources.parquet.value_map.LEAST_MAPPED", 0)
+    monkeypatch.setattr("gnomon.sources.parquet.dictionary.MOST_OF_A_PAGE", 2)
     reader = reader_of(entry)
     sources = [open_mapped(reader, "parquet") for _ in range(2)]
     names = names_of(sources[0])
@@ -271,7 +271,7 @@ def test_each_row_of_a_good_file_comes_back_by_the_map_of_its_page(
     wanted = {row: sources[0].fetch(reader, [(row, 0)], names) for row in rows}
     for row, once in wanted.items():
         for source, longest in zip(sources, (4096, 0), strict=True):
-            monkeypatch.setattr("gnomon.sources.parquet.page_decode.page.LONGEST_INDICES", longest)
+            monkeypatch.setattr("gnomon.sources.parquet.page.LONGEST_INDICES", longest)
             for _ in range(2):
                 again = source.fetch(reader, [(row, 0)], names)
                 assert again.equals(once) or str(again) == str(once)  # NaN is no equal of itself

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from gnomon.sources import DamagedSource, open_source
-from gnomon.sources.parquet.page_decode import assemble, leaf_rows
-from gnomon.sources.parquet.page_decode.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
+from gnomon.sources.parquet import leaf_rows, row_reads
+from gnomon.sources.parquet.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
 from gnomon.sources.parquet.schema import BINARY, Column, Leaf
 from tests.sources.parquet_files import written
 from tests.sources.readers import BytesReader
@@ -67,7 +67,7 @@ def test_a_row_of_plain_columns_is_made_without_a_parquet_file(monkeypatch: pyte
     whole = pa.table({"key": ["a", "b"], "number": pa.array([1, None], pa.int64())})
     reader = BytesReader(written(whole))
     source = open_source(reader, "parquet")
-    monkeypatch.setattr(assemble, "decode_leaves", None)
+    monkeypatch.setattr(row_reads, "decode_leaves", None)
     assert source.fetch(reader, [(1, 0)], ["key", "number"]).to_pylist() == [{"key": "b", "number": None}]
 
 

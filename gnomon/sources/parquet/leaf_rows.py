@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from gnomon.base.varints import encode_unsigned
 from gnomon.sources.parquet.footer import MAGIC
-from gnomon.sources.parquet.guards import check_leaf_lengths
-from gnomon.sources.parquet.page_decode.plain_values import LENGTH_BYTES
-from gnomon.sources.parquet.page_header import DATA, PLAIN
+from gnomon.sources.parquet.page_header import DATA, PLAIN, check_leaf_lengths
+from gnomon.sources.parquet.page_values import LENGTH_BYTES
 from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
 from gnomon.sources.parquet.synthetic_file import UNCOMPRESSED, ChunkEntry, FooterTemplate, encode_page_header
 

@@ -18,9 +18,9 @@ from gnomon.base import kernel
 from gnomon.base.varints import encode_unsigned
 from gnomon.sources import DamagedSource, open_source
 from gnomon.sources.parquet import reader as parquet_reader
-from gnomon.sources.parquet.page_decode.rle import RUNS, flags_at, values_at
-from gnomon.sources.parquet.page_decode.select import RowRead
 from gnomon.sources.parquet.page_header import read_header
+from gnomon.sources.parquet.page_values import RUNS, flags_at, values_at
+from gnomon.sources.parquet.row_reads import RowRead
 from tests.profiles import examples
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader

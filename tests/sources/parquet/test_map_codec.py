@@ -7,7 +7,7 @@ import pytest
 from isal import isal_zlib
 
 from gnomon.sources.contract import Maps
-from gnomon.sources.parquet import DamagedMaps, check_maps, open_parquet, page_map_codec, read_plan
+from gnomon.sources.parquet import DamagedMaps, check_maps, map_codec, open_parquet, read_plan
 from tests.profiles import positions
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
@@ -62,10 +62,10 @@ def test_recorded_maps_beyond_their_bound_are_refused(monkeypatch: pytest.Monkey
     reader = BytesReader(FILES["page headers"])
     source = open_parquet(reader)
     maps = source.export_maps(reader)
-    size = len(isal_zlib.decompress(maps[page_map_codec.NUMBERS_AT :]))
-    monkeypatch.setattr(page_map_codec, "MAPS_LIMIT", size)
+    size = len(isal_zlib.decompress(maps[map_codec.NUMBERS_AT :]))
+    monkeypatch.setattr(map_codec, "MAPS_LIMIT", size)
     assert source.has_maps(reader, maps)
-    monkeypatch.setattr(page_map_codec, "MAPS_LIMIT", size - 1)
+    monkeypatch.setattr(map_codec, "MAPS_LIMIT", size - 1)
     with pytest.raises(DamagedMaps, match=f"more than {size - 1} bytes"):
         source.has_maps(reader, maps)
 
@@ -75,7 +75,7 @@ def test_recorded_maps_that_are_not_deflated_are_refused() -> None:
     source = open_parquet(reader)
     body = bytes.fromhex(source.digest) + b"not deflated"
     with pytest.raises(DamagedMaps, match="cannot be read"):
-        source.has_maps(reader, page_map_codec.MAGIC + isal_zlib.crc32(body).to_bytes(4, "little") + body)
+        source.has_maps(reader, map_codec.MAGIC + isal_zlib.crc32(body).to_bytes(4, "little") + body)
 
 
 def test_any_changed_byte_of_recorded_maps_is_noticed() -> None:
