@@ -1,12 +1,11 @@
 """Data files of all formats: `scan` makes a pointer for each row, `fetch` reads the rows at pointers.
 
 - `contract`         the interface of a format (`SourceFile`, `Style`, `Writer`)
-- `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`
+- `registry`         the formats, by name: `open_source`, `detect`, `open_mapped`; new files: `style_of`, `open_writer`
 - `errors`           the errors of data files
 - `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
 - `dione_pointers`   Dione's pointers as ordinals of rows, and as Gnomon's pointers
 - `declared_schema`  a file read with the columns that a catalog's table declares
-- `writers`          new files like the existing ones of a source: `style_of`, `open_writer`, `check_written`
 - `types`            DDL, exact casts, text and JSON values
 - `parquet`, `avro`, `orc`, `sequence`, `text`: the formats
 """
@@ -22,13 +21,16 @@ from gnomon.sources.registry import (
     FORMATS,
     check_maps,
     check_options,
+    check_written,
     detect,
     format_of_name,
     maps_have_values,
     open_mapped,
     open_source,
+    open_writer,
+    style_of,
+    table_style,
 )
-from gnomon.sources.writers import check_written, open_writer, style_of, table_style
 
 __all__ = [
     "DECLARED",

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 
 from gnomon.base.varints import encode_signed, encode_unsigned
 from gnomon.sources.parquet import thrift
-from gnomon.sources.parquet.footer import CODECS, MAGIC, Chunk, parse_footer
+from gnomon.sources.parquet.footer import CODECS, MAGIC, Chunk, Leaf, parse_footer
 from gnomon.sources.parquet.page_header import read_header
 from gnomon.sources.parquet.page_values import level_section
-from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 from tests.sources.corpora import ROOT, files_of
 

@@ -4,10 +4,9 @@
 - `container`       header, blocks, sync markers, compression of blocks
 - `schema`          the schema in the header, as a graph of types
 - `columns`         how a column is read, skipped, or made an Arrow array
-- `decoder`         compiles the decoder of the rows, for a choice of columns
 - `leaf_arrays`     decoded values of one column as an Arrow array
 - `recursive_json`  values of recursive types, as JSON text; how many elements a batch may hold
-- `rows`            all rows of a file or a split, or the ones at pointers
+- `rows`            compiled decoders; all rows of a file or a split, or the ones at pointers
 - `write`           Avro files written like another one of their source
 """
 

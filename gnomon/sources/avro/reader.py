@@ -31,8 +31,7 @@ from gnomon.sources.avro.container import (
     parse_block,
     parse_header,
 )
-from gnomon.sources.avro.decoder import RowSchema, row_schema
-from gnomon.sources.avro.rows import BlockLengths, Request, fetch_rows, scan_rows
+from gnomon.sources.avro.rows import BlockLengths, Request, RowSchema, fetch_rows, row_schema, scan_rows
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat
 from gnomon.sources.pointers import even_splits, first_of_each, pointer_pairs, with_pointers

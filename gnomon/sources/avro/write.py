@@ -23,8 +23,8 @@ from gnomon.base.compression import RAW_DEFLATE, zstd
 from gnomon.base.readers import RangeReader
 from gnomon.base.varints import encode_signed
 from gnomon.sources.avro.container import CRC_BYTES, LZ4_SIZE_BYTES, MAGIC, SYNC_BYTES, LimitExceeded, Malformed
-from gnomon.sources.avro.decoder import VALUE, row_schema
 from gnomon.sources.avro.reader import CODEC_KEY, SCHEMA_KEY, open_avro
+from gnomon.sources.avro.rows import VALUE, row_schema
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union, is_null, parse_schema
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat

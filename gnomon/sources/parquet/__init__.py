@@ -1,8 +1,7 @@
 """Parquet, at page level: a fetch of one row reads one page per column.
 
 - `reader`          the `SourceFile`: opens a file, runs a fetch, scans
-- `footer`          the footer, parsed without pyarrow
-- `schema`          the tree of columns in the footer
+- `footer`          the footer, parsed without pyarrow, with the tree of columns
 - `thrift`          Thrift's compact protocol
 - `page_header`     page headers, the checks of a page, checks around pyarrow
 - `page_map`        the place of each page of a chunk: from the page index, or from page headers

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from gnomon.base import kernel
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.errors import DamagedSource
-from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.footer import BINARY, ChunkPlace, Leaf
 from gnomon.sources.parquet.page_header import PageHeader, check_page
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_values import (
@@ -26,7 +26,6 @@ from gnomon.sources.parquet.page_values import (
     decoding,
     decompress_page,
 )
-from gnomon.sources.parquet.schema import BINARY, Leaf
 from gnomon.sources.parquet.value_map import Content, IndexMap, MappedPage, PagePart, ValueMap, pieces_of
 
 PageKey = tuple[int, int, int, int]  # row group, leaf, offset and length of the page

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnomon.base.varints import encode_unsigned
-from gnomon.sources.parquet.footer import MAGIC
+from gnomon.sources.parquet.footer import BINARY, BOOLEAN, MAGIC, Column, Leaf
 from gnomon.sources.parquet.page_header import DATA, PLAIN, check_leaf_lengths
 from gnomon.sources.parquet.page_values import LENGTH_BYTES
-from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Column, Leaf
 from gnomon.sources.parquet.synthetic_file import UNCOMPRESSED, ChunkEntry, FooterTemplate, encode_page_header
 
 

@@ -14,7 +14,7 @@ from gnomon.base.kernel import FRAGMENT
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.dictionary import Dictionary
-from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.footer import CODECS, ChunkPlace, Leaf
 from gnomon.sources.parquet.leaf_rows import LeafRows
 from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader, check_page
 from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
@@ -33,7 +33,6 @@ from gnomon.sources.parquet.page_values import (
     level_section,
     page_values,
 )
-from gnomon.sources.parquet.schema import Leaf
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
 from gnomon.sources.parquet.value_map import (
     INDEX_STEP,

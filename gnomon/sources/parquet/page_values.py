@@ -20,9 +20,8 @@ from gnomon.base import kernel
 from gnomon.base.compression import DecompressionError, decompress_by_slices, decompress_stream
 from gnomon.base.errors import check_memory
 from gnomon.base.kernel import FRAGMENT
-from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.footer import BINARY, BOOLEAN, CODECS, ChunkPlace, Leaf
 from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader
-from gnomon.sources.parquet.schema import BINARY, BOOLEAN, Leaf
 from gnomon.sources.parquet.synthetic_file import decode_byte_arrays, decode_hybrid, decompress_with_pyarrow
 from gnomon.sources.parquet.thrift import Decoder, ThriftError
 

@@ -12,12 +12,19 @@ from gnomon.base import kernel
 from gnomon.base.readers import PrefetchedReader, RangeReader
 from gnomon.sources.contract import KeptPages
 from gnomon.sources.parquet.dictionary import DictionaryCache, PageCaches, PageKey, ValueMaps
-from gnomon.sources.parquet.footer import Chunk, ChunkPlace, Footer, denies_compression, legacy_slack, packed_upwards
+from gnomon.sources.parquet.footer import (
+    Chunk,
+    ChunkPlace,
+    Column,
+    Footer,
+    denies_compression,
+    legacy_slack,
+    packed_upwards,
+)
 from gnomon.sources.parquet.map_codec import DamagedMaps, RecordedMaps, RecordedValues, encode_maps, stored_bytes
 from gnomon.sources.parquet.page import make_maps
 from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.row_reads import LeafRead, RowRead
-from gnomon.sources.parquet.schema import Column
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.value_map import MappedPage, are_alike
 from gnomon.sources.parquet.whole_reads import GroupRead, PageRead, Read, Rows, split_pages

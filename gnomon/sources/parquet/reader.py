@@ -11,13 +11,12 @@ from gnomon.base import kernel
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
-from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, WrongPageMap, parse_footer
+from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Column, Footer, WrongPageMap, parse_footer
 from gnomon.sources.parquet.map_codec import RecordedMaps, decode_maps
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_values import NeedsPyarrow
 from gnomon.sources.parquet.read_plan import ReadPlanner, read_batches
 from gnomon.sources.parquet.row_reads import RowAssembler, RowRead
-from gnomon.sources.parquet.schema import Column
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.thrift import ThriftError
 from gnomon.sources.parquet.whole_reads import Read, Rows, scan_group

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.dictionary import DictionaryRead, PageCaches, PartReads
-from gnomon.sources.parquet.footer import ChunkPlace
+from gnomon.sources.parquet.footer import ChunkPlace, Column, Leaf
 from gnomon.sources.parquet.leaf_rows import LeafRows, build_array, concatenate, decode_leaves, has_arrow_layout
 from gnomon.sources.parquet.page import DecompressedPage
 from gnomon.sources.parquet.page_header import check_page, decode_errors
 from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
 from gnomon.sources.parquet.page_values import NeedsPyarrow, decoding
-from gnomon.sources.parquet.schema import Column, Leaf
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.value_map import IndexMap, ValueMap
 

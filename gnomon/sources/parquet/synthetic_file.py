@@ -21,9 +21,18 @@ from numpy.typing import NDArray
 
 from gnomon.base.errors import check_memory
 from gnomon.sources.parquet import thrift
-from gnomon.sources.parquet.footer import MAGIC, OLD_CALENDAR, Footer
+from gnomon.sources.parquet.footer import (
+    BINARY,
+    FIXED_BYTES,
+    MAGIC,
+    OLD_CALENDAR,
+    Column,
+    Footer,
+    Leaf,
+    arrow_metadata,
+    stored_fields,
+)
 from gnomon.sources.parquet.page_header import DATA, DICTIONARY, PLAIN
-from gnomon.sources.parquet.schema import BINARY, FIXED_BYTES, Column, Leaf, arrow_metadata, stored_fields
 
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/reference/formats-and-types.md)
 PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored as INT96

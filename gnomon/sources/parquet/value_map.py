@@ -22,10 +22,10 @@ from isal import isal_zlib
 from gnomon.base import kernel
 from gnomon.base.compression import SLICE, DecompressionError, decompress_begin
 from gnomon.base.kernel import FRAGMENT
+from gnomon.sources.parquet.footer import BINARY, Leaf
 from gnomon.sources.parquet.page_header import VALUES_LIMIT
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_values import WIDTH_LIMIT, NeedsPyarrow, flags_at, values_at
-from gnomon.sources.parquet.schema import BINARY, Leaf
 
 OBJECT_BYTES = 600  # memory of a map besides its numbers
 INDEX_STEP = 4096  # content bytes of a page of indices that is not compressed, read as one

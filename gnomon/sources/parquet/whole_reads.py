@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.parquet.footer import MAGIC, ChunkPlace, RowGroup
+from gnomon.sources.parquet.footer import BINARY, MAGIC, ChunkPlace, Leaf, RowGroup
 from gnomon.sources.parquet.leaf_rows import encode_levels
 from gnomon.sources.parquet.page_header import (
     BIT_PACKED,
@@ -49,7 +49,6 @@ from gnomon.sources.parquet.page_header import (
 )
 from gnomon.sources.parquet.page_map import PageMap, Range
 from gnomon.sources.parquet.page_values import decoding, decompress_page, level_section
-from gnomon.sources.parquet.schema import BINARY, Leaf
 from gnomon.sources.parquet.synthetic_file import (
     UNCOMPRESSED,
     ChunkEntry,

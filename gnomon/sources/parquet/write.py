@@ -14,9 +14,8 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.parquet.footer import CODECS, Footer, parse_footer
+from gnomon.sources.parquet.footer import ARROW_SCHEMA, CODECS, Footer, parse_footer
 from gnomon.sources.parquet.reader import open_parquet, read_footer
-from gnomon.sources.parquet.schema import ARROW_SCHEMA
 from gnomon.sources.parquet.synthetic_file import INT96
 from gnomon.sources.parquet.thrift import Decoder
 from gnomon.sources.types import arrays_of, plan_columns

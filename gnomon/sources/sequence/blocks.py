@@ -22,10 +22,10 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat
 from gnomon.sources.pointers import in_rounds, with_pointers
-from gnomon.sources.sequence.header import LARGEST
-from gnomon.sources.sequence.row_layout import (
+from gnomon.sources.sequence.layout import (
     BATCH_BYTES,
     BATCH_ROWS,
+    LARGEST,
     TOGETHER,
     RowLayout,
     ScanBuffer,

@@ -13,9 +13,8 @@ from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import SourceError, check_column
 from gnomon.sources.pointers import distinct_pairs, even_splits, in_pointer_order, table_without_columns
 from gnomon.sources.sequence.blocks import Block, fetch_blocks, measure, scan_blocks
-from gnomon.sources.sequence.header import FIRST_READ, codec_named, read_header
+from gnomon.sources.sequence.layout import FIRST_READ, RowLayout, ScanBuffer, codec_named, read_header, stale
 from gnomon.sources.sequence.records import fetch_records, scan_records, walk
-from gnomon.sources.sequence.row_layout import RowLayout, ScanBuffer, stale
 from gnomon.sources.sequence.value_columns import value_columns
 from gnomon.sources.sequence.writables import Longs
 

@@ -22,8 +22,17 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, SourceError, UnsupportedFormat
 from gnomon.sources.pointers import with_pointers
-from gnomon.sources.sequence.header import ESCAPE, LARGEST, SYNC
-from gnomon.sources.sequence.row_layout import BATCH_ROWS, TOGETHER, RowLayout, ScanBuffer, first_run, stale
+from gnomon.sources.sequence.layout import (
+    BATCH_ROWS,
+    ESCAPE,
+    LARGEST,
+    SYNC,
+    TOGETHER,
+    RowLayout,
+    ScanBuffer,
+    first_run,
+    stale,
+)
 from gnomon.sources.sequence.writables import Cells, Longs, numbers_at
 from gnomon.sources.types import int32s, int64s
 

@@ -26,8 +26,17 @@ from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from gnomon.sources.text.csv_infer import Values, values_of
-from gnomon.sources.text.open_text import END_BYTES, OPTIONS, Opened, flag, read_ends
-from gnomon.sources.text.text_file import TextFile, TextWriter, check_utf8, mean_bytes
+from gnomon.sources.text.text_file import (
+    END_BYTES,
+    OPTIONS,
+    Opened,
+    TextFile,
+    TextWriter,
+    check_utf8,
+    flag,
+    mean_bytes,
+    read_ends,
+)
 from gnomon.sources.types import RefusedValue, converter, parse_ddl, texts_of, to_ddl
 
 SCHEMA = "schema"

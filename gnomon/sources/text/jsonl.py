@@ -22,8 +22,7 @@ from pyarrow import types
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.text.open_text import OPTIONS, Opened, read_ends
-from gnomon.sources.text.text_file import Block, Positions, TextFile, TextWriter, mean_bytes
+from gnomon.sources.text.text_file import OPTIONS, Block, Opened, Positions, TextFile, TextWriter, mean_bytes, read_ends
 from gnomon.sources.types import (
     COMMENT,
     SPACES,

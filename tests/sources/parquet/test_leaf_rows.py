@@ -8,8 +8,8 @@ import pytest
 
 from gnomon.sources import DamagedSource, open_source
 from gnomon.sources.parquet import leaf_rows, row_reads
+from gnomon.sources.parquet.footer import BINARY, Column, Leaf
 from gnomon.sources.parquet.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
-from gnomon.sources.parquet.schema import BINARY, Column, Leaf
 from tests.sources.parquet_files import written
 from tests.sources.readers import BytesReader
 

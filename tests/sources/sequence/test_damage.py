@@ -10,8 +10,7 @@ import pytest
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, SourceError, UnsupportedFormat, open_source
-from gnomon.sources.sequence import header as codecs
-from gnomon.sources.sequence import row_layout
+from gnomon.sources.sequence import layout
 from tests.profiles import positions
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import (
@@ -219,9 +218,7 @@ def test_lengths_beyond_the_limit_are_refused_before_anything_is_made() -> None:
     "codec", ["DefaultCodec", "GzipCodec", "BZip2Codec", "ZStandardCodec", "SnappyCodec", "Lz4Codec"]
 )
 def test_a_bomb_is_not_unpacked(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    for module in (codecs, row_layout):
-        monkeypatch.setattr(module, "LARGEST", 1 << 20)
+    monkeypatch.setattr(layout, "LARGEST", 1 << 20)
     data = header(TEXT, TEXT, COMPRESS + codec) + record(text("a"), CODECS[COMPRESS + codec](bytes(30 << 20)))
     tracemalloc.start()
     _, error = read(data)

@@ -11,7 +11,7 @@ import pytest
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
 from gnomon.sources.pointers import OFFSET, SIZE
-from gnomon.sources.sequence import blocks, records, row_layout
+from gnomon.sources.sequence import blocks, layout, records
 from tests.sources.readers import BytesReader
 from tests.sources.sequence_files import HADOOP, MARKER, RAW_CLASS, SYNC, header, record, text, vint, written
 from tests.sources.source_contract import Sample, SourceContract, pointers_of, read_all
@@ -221,8 +221,8 @@ def test_many_pointers_are_fetched_in_shares(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_scan_reads_on_in_pieces_and_carries_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_layout, "CHUNK", 100)
-    monkeypatch.setattr(row_layout, "BEYOND", 30)
+    monkeypatch.setattr(layout, "CHUNK", 100)
+    monkeypatch.setattr(layout, "BEYOND", 30)
     for options in ({}, {"codec": "GzipCodec"}, {"codec": "GzipCodec", "blocks": True}, {"every": 1}):
         data = written(ROWS, **options)
         table = scanned(data)
@@ -250,7 +250,7 @@ def test_batches_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) 
 
     for module in (blocks, records):
         monkeypatch.setattr(module, "BATCH_ROWS", 8)
-    for module in (blocks, row_layout):
+    for module in (blocks, layout):
         monkeypatch.setattr(module, "BATCH_BYTES", 2000)
     rows = [(f"{i:03}", "v" * 300) for i in range(50)]
     for options in ({}, {"codec": "DefaultCodec"}, {"codec": "DefaultCodec", "blocks": True, "every": 50}):
