@@ -275,10 +275,13 @@ def open_writer(style: Style, schema: pa.Schema, path: str) -> Writer:
 
 
 class FittingWriter:
-    """Passes columns to a writer in the writer's order and types."""
+    """Passes columns to a writer in the writer's order and types, under their names in the file."""
 
-    def __init__(self, writer: Writer, schema: pa.Schema, path: str) -> None:
+    def __init__(self, writer: Writer, schema: pa.Schema, path: str, names: Mapping[str, str] | None = None) -> None:
+        """`names`: the name in the file of each column of `schema`, where they differ."""
         self._writer, self._schema, self._path = writer, schema, path
+        renamed = [field.with_name(names[field.name]) for field in schema] if names else schema
+        self._in_file = pa.schema(renamed)
 
     @property
     def size(self) -> int:
@@ -292,7 +295,7 @@ class FittingWriter:
             raise UnsupportedFormat(f"columns {found}", self._path, expected=expected)
         arrays = [_fitted(batch.column(field.name), field, self._path) for field in self._schema]
         if batch.num_rows:
-            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._in_file))
 
     def finish(self) -> bytes:
         return self._writer.finish()
@@ -327,25 +330,7 @@ class DeclaredStyle:
         else:
             names = {name: known.get(name.lower(), name) for name in schema.names}
         renamed = pa.schema([field.with_name(names[field.name]) for field in schema])
-        return RenamingWriter(self.style.open(renamed, path), names)
-
-
-class RenamingWriter:
-    """Renames columns to their names in the file."""
-
-    def __init__(self, writer: Writer, names: Mapping[str, str]) -> None:
-        self._writer, self._names = writer, names
-
-    @property
-    def size(self) -> int:
-        return self._writer.size
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        fields = [field.with_name(self._names[field.name]) for field in batch.schema]
-        self._writer.write(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields)))
-
-    def finish(self) -> bytes:
-        return self._writer.finish()
+        return FittingWriter(self.style.open(renamed, path), schema, path, names)
 
 
 def check_written(

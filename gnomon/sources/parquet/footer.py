@@ -108,7 +108,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
             elif field_id == 4 and field_wire == thrift.BINARY:
                 name = decoder.text(field_wire)
             elif field_id == LOGICAL_TYPE and field_wire == thrift.STRUCT:
-                logical = next(iter(decoder.struct()), -1)
+                logical = next(iter(decoder.field_ids()), -1)
             else:
                 decoder.skip(field_wire)
             behind = decoder.position
@@ -345,7 +345,7 @@ def parse_footer(data: bytes) -> Footer:
         elif field_id == 4:
             groups = [_row_group(decoder) for _ in range(decoder.structs(wire))]
         elif field_id == 5:
-            key_values = _key_values(decoder)
+            key_values = read_key_values(decoder)
         elif field_id == 6:
             created_by = decoder.text(wire)
         else:
@@ -452,16 +452,15 @@ def _has_decodable_encodings(decoder: Decoder) -> bool:
     return not {decoder.number(wire) for _ in range(count)} - DECODABLE_ENCODINGS
 
 
-def _key_values(decoder: Decoder) -> dict[bytes, bytes]:
-    """The key-values that determine how the file is read."""
+def read_key_values(decoder: Decoder) -> dict[bytes, bytes]:
+    """The key-values of a file."""
     found, start = {}, decoder.position
     wire, count = decoder.list_header()
     if wire != STRUCT:
         decoder.position, count = start, 0
         decoder.skip(LIST)
     for _ in range(count):
-        entry = decoder.struct()
-        key, value = entry.get(1), entry.get(2)
-        if key in (ARROW_SCHEMA, OLD_CALENDAR, SPARK_VERSION) and isinstance(value, bytes):
-            found[key] = value
+        entry = decoder.texts()
+        if 1 in entry and 2 in entry:
+            found[entry[1]] = entry[2]
     return found

@@ -45,6 +45,7 @@ from gnomon.sources.parquet.value_map import (
     pieces_of,
     stream_pieces_of,
 )
+from gnomon.sources.pointers import in_rounds
 
 OBJECT_BYTES = 1500  # memory that a page takes besides its bytes
 NUMBER_BYTES = 4  # memory of one index, or of one position of a byte array
@@ -229,7 +230,7 @@ def make_maps(reader: RangeReader, place: ChunkPlace, leaf: Leaf, pages: PageMap
     damaged has none: the fetch that reads it reports the damage."""
     if not place.chunk.decodable:
         return
-    for together in _batches(_candidates(place, pages)):
+    for together in in_rounds(_candidates(place, pages), lambda page: page[0][1], TOGETHER):
         for (span, rows), page in zip(together, reader.read_ranges([span for span, _ in together]), strict=True):
             made = _map_of(page, place, span[0], leaf, rows)
             if made is not None and made.saves_reads:
@@ -247,21 +248,6 @@ def _candidates(place: ChunkPlace, pages: PageMap) -> list[Page]:
     if CODECS[place.chunk.codec] in READ_IN_PARTS:
         return [(pages.dictionary, None), *found] if pages.dictionary else found
     return [page for page in found if page[0][1] <= KEPT_PAGE] if pages.dictionary else []
-
-
-def _batches(pages: Sequence[Page]) -> Iterator[list[Page]]:
-    """The pages in batches of at most `TOGETHER` bytes."""
-    batch: list[Page] = []
-    size = 0
-    for page in pages:
-        length = page[0][1]
-        if batch and size + length > TOGETHER:
-            yield batch
-            batch, size = [], 0
-        batch.append(page)
-        size += length
-    if batch:
-        yield batch
 
 
 def _map_of(page: bytes, place: ChunkPlace, offset: int, leaf: Leaf, rows: int | None) -> MappedPage | None:

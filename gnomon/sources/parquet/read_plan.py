@@ -28,7 +28,7 @@ from gnomon.sources.parquet.row_reads import LeafRead, RowRead
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.value_map import MappedPage, are_alike
 from gnomon.sources.parquet.whole_reads import GroupRead, PageRead, Read, Rows, split_pages
-from gnomon.sources.pointers import group_of_rows
+from gnomon.sources.pointers import group_of_rows, in_rounds
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
@@ -311,14 +311,4 @@ def _bytes_together(chunk: Chunk) -> int:
 
 def read_batches(reads: Sequence[Read | RowRead]) -> Iterator[list[Read | RowRead]]:
     """The reads in batches of about `TOGETHER` bytes. A read is never split."""
-    batch: list[Read | RowRead] = []
-    size = 0
-    for read in reads:
-        length = sum(length for _, length in read.ranges)
-        if batch and size + length > TOGETHER:
-            yield batch
-            batch, size = [], 0
-        batch.append(read)
-        size += length
-    if batch:
-        yield batch
+    return in_rounds(reads, lambda read: sum(length for _, length in read.ranges), TOGETHER)

@@ -80,41 +80,21 @@ class ParquetFile:
         self._footer = footer
         self._types = types
         self._size = size
-        self._digest = digest
+        self.digest = digest
         self._planner = layout
-        self._schema = first_of_each(types.schema)
+        self.schema = first_of_each(types.schema)
+        self.rows = footer.rows  # the sum over the row groups, which is right even where the footer's own total differs
+        self.group_rows = [group.rows for group in footer.row_groups]
+        total = sum(max(chunk.compressed, 0) for group in footer.row_groups for chunk in group.chunks)
+        self.row_bytes = min(max(total // max(self.rows, 1), 1), INT32_MAX)  # the value of `data_size` in `scan`
         self._schemas: dict[tuple[int, ...], pa.Schema] = {}
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
 
     @property
-    def rows(self) -> int:
-        """The sum over the row groups, which is right even where the footer's own total differs."""
-        return self._footer.rows
-
-    @property
-    def group_rows(self) -> list[int]:
-        """The rows of each row group."""
-        return [group.rows for group in self._footer.row_groups]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
-    def digest(self) -> str:
-        return self._digest
-
-    @property
     def cache_bytes(self) -> int:
         return self._footer.cache_bytes + self._types.cache_bytes + self._planner.cache_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """Compressed bytes of a row, at least 1: the value of `data_size` in `scan`."""
-        total = sum(max(chunk.compressed, 0) for group in self._footer.row_groups for chunk in group.chunks)
-        return min(max(total // max(self.rows, 1), 1), INT32_MAX)
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         leaves = [leaf.ordinal for name in columns if name in self._by_name for leaf in self._by_name[name].leaves]
@@ -127,14 +107,13 @@ class ParquetFile:
         """All rows; for a split, those of the row groups whose first byte lies in it."""
         path = reader.name
         requested = self._columns(columns, path)
-        size = self.row_bytes
         begin, end = split or (0, self._size)
         for ordinal, group in enumerate(self._footer.row_groups):
             if not group.rows or not begin <= self._begin(ordinal) < end:
                 continue
             places = [self._planner.places(path, ordinal, column) for column in requested]
             flat = [place for each in places for place in each]
-            for batch in scan_group(reader, group, self._types.template(requested), flat, size):
+            for batch in scan_group(reader, group, self._types.template(requested), flat, self.row_bytes):
                 yield self._as_declared(batch, requested)
 
     def _begin(self, ordinal: int) -> int:
@@ -207,44 +186,38 @@ class ParquetFile:
         pieces = RowAssembler(self._types, requested)
         for reads in read_batches(planner.plan(reader, path, requested, rows)):
             ranges = [span for read in reads for span in read.ranges]
-            parts = reader.read_ranges(ranges) if ranges else []
-            found = []
-            for read in reads:
-                count = len(read.ranges)
-                found.append(_decoded(read, parts[:count]))
-                del parts[:count]
+            parts = reader.read_ranges(ranges)[::-1] if ranges else []  # taken from the end, and freed once decoded
+            found = [_decoded(read, [parts.pop() for _ in read.ranges]) for read in reads]
             later = [span for each in found if isinstance(each, list) for span in each]
-            parts = reader.read_ranges(later) if later else []
+            parts = reader.read_ranges(later)[::-1] if later else []
             for read, each in zip(reads, found, strict=True):
                 if isinstance(read, RowRead):
-                    count = len(each or ())
-                    rest = parts[:count] if each is not None else None
+                    rest = None if each is None else [parts.pop() for _ in each]
                     for whole in _add_rows(planner, read, rest, pieces):
                         pieces.add_decoded(read.column, whole.rows(reader.read_ranges(whole.ranges)))
-                    del parts[:count]
                 else:
                     pieces.add_decoded(read.column, each)
         return pieces.arrays()
 
     def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         """The page maps of the whole file, for `open_parquet`. `--page-maps` records them."""
-        return self._planner.export(reader, reader.name, self._digest, deep)
+        return self._planner.export(reader, reader.name, self.digest, deep)
 
     @property
     def learned(self) -> int:
         return self._planner.learned
 
     def export_learned(self) -> bytes:
-        return self._planner.export_learned(self._digest)
+        return self._planner.export_learned(self.digest)
 
     def learn(self, data: bytes) -> None:
-        self._planner.learn(data, self._digest)
+        self._planner.learn(data, self.digest)
 
     def has_maps(self, reader: RangeReader, maps: bytes) -> bool:
         """Whether recorded page maps equal those of the file. Value maps are compared where loops are compiled.
         `DamagedMaps` if they belong to another file."""
-        recorded, values = decode_maps(maps, self._digest)
-        found, _ = decode_maps(self.export_maps(reader), self._digest)
+        recorded, values = decode_maps(maps, self.digest)
+        found, _ = decode_maps(self.export_maps(reader), self.digest)
         if not np.array_equal(recorded, found):
             return False
         return values is None or not kernel.COMPILED or self._planner.has_values(reader, reader.name, values)

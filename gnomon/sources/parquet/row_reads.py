@@ -125,10 +125,9 @@ class LeafRead:
         self._dictionary_later = not far
         return [] if self._dictionary_later else dictionary.all()
 
-    def decode(self, parts: Sequence[bytes]) -> list[Range]:
-        """Decode the pages, from the bytes of `ranges`. Returns what a second round has to read. NeedsPyarrow, here and
-        in `rows`, where pyarrow has to decode whole pages."""
-        read = iter(parts)
+    def decode(self, read: Iterator[bytes]) -> list[Range]:
+        """Decode the pages. `read` has the bytes of `ranges`. Returns what a second round has to read. NeedsPyarrow,
+        here and in `rows`, where pyarrow has to decode whole pages."""
         if self._dictionary is not None and not self._dictionary_later:
             self._dictionary.read(read)
         self._found = [self._found_in(page, read) for page in self._pages]
@@ -137,10 +136,10 @@ class LeafRead:
         indices = list(chain.from_iterable(indices or () for _, indices in self._found))
         return self._dictionary.select(indices) if indices else []
 
-    def rows(self, parts: Sequence[bytes]) -> LeafRows:
-        """The rows, from the bytes that `decode` asked for."""
+    def rows(self, read: Iterator[bytes]) -> LeafRows:
+        """The rows. `read` has the bytes that `decode` asked for."""
         if self._dictionary is not None and self._dictionary_later:
-            self._dictionary.read(iter(parts))
+            self._dictionary.read(read)
         return concatenate([self._with_values(*found) for found in self._found])
 
     def _with_values(self, rows: LeafRows, indices: list[int] | None) -> LeafRows:
@@ -216,25 +215,17 @@ class RowRead:
         self.places = places
         self.wanted = wanted
         self._leaves = leaves
-        self._later: list[int] = []  # ranges of each leaf in the second round
         self.ranges: list[Range] = [span for leaf in leaves for span in leaf.ranges]
 
     def decode(self, parts: Sequence[bytes]) -> list[Range]:
         """Decode the pages, from the bytes of `ranges`. Returns what a second round has to read, usually nothing."""
-        at, later = 0, []
-        for leaf in self._leaves:
-            later.append(leaf.decode(parts[at : at + len(leaf.ranges)]))
-            at += len(leaf.ranges)
-        self._later = [len(ranges) for ranges in later]
-        return list(chain.from_iterable(later))
+        read = iter(parts)
+        return [span for leaf in self._leaves for span in leaf.decode(read)]
 
     def leaf_rows(self, parts: Sequence[bytes]) -> list[LeafRows]:
         """The rows of each leaf, from the bytes that `decode` asked for."""
-        found, at = [], 0
-        for leaf, count in zip(self._leaves, self._later, strict=True):
-            found.append(leaf.rows(parts[at : at + count]))
-            at += count
-        return found
+        read = iter(parts)
+        return [leaf.rows(read) for leaf in self._leaves]
 
 
 class _UntypedRows:

@@ -1,17 +1,13 @@
 """Thrift's compact protocol: the bytes of a Parquet footer, page index and page headers.
 
-A struct becomes a dict from field id to value (bool, int, float, bytes, list, dict). Unknown fields are kept, so this
-module needs no knowledge of Parquet. Every count and length is checked against the bytes left before memory is
-allocated, and nesting is limited. So hostile bytes raise `ThriftError`, and never hang or exhaust memory.
+A caller reads the fields that it knows and skips the others. Every count and length is checked against the bytes left
+before memory is allocated, and nesting is limited. So hostile bytes raise `ThriftError`, and never hang or exhaust
+memory.
 """
 
-import struct as packing
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gnomon.base.varints import OverlongVarint, decode_unsigned, encode_signed, encode_unsigned
-
-Struct = dict[int, Any]
 
 STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(14)
 NESTING_LIMIT = 64
@@ -27,8 +23,7 @@ class CutShort(ThriftError):
 
 
 class Decoder:
-    """Reads values from `data`, advancing `position`. A caller that knows the struct reads it with `fields`; another
-    caller reads it whole with `struct`."""
+    """Reads values from `data`, advancing `position`."""
 
     __slots__ = ("data", "position")
 
@@ -62,8 +57,8 @@ class Decoder:
         return self.data[start:end]
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """`(field id, wire type)` of each field of the struct at `position`. The caller consumes each value, by `value`
-        or `skip`, before it continues."""
+        """`(field id, wire type)` of each field of the struct at `position`. The caller consumes each value, or
+        calls `skip`, before it continues."""
         field_id = 0
         while True:
             header = self._byte()
@@ -81,32 +76,17 @@ class Decoder:
             raise CutShort(f"a list of {count} claimed at {self.position}, beyond the bytes left")
         return header & 0x0F, count
 
-    def struct(self, depth: int = 0) -> Struct:
-        if depth > NESTING_LIMIT:
-            raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {self.position}")
-        return {field_id: self.value(wire, depth + 1) for field_id, wire in self.fields()}
+    def texts(self) -> dict[int, bytes]:
+        """The fields of a struct that are bytes, by id. The others are skipped."""
+        return {field_id: self.text(wire) for field_id, wire in self.fields() if self.optional(wire, BINARY)}
 
-    def value(self, wire: int, depth: int = 0) -> Any:
-        """The value of a field. A boolean is in its wire type."""
-        if I16 <= wire <= I64:
-            return self.integer()
-        if wire == BINARY:
-            return self.take(self.varint())
-        if wire == STRUCT:
-            return self.struct(depth)
-        if wire in (LIST, SET):
-            return self._list(depth)
-        if wire in (TRUE, FALSE):
-            return wire == TRUE
-        if wire == I8:
-            return int.from_bytes(self.take(1), "little", signed=True)
-        if wire == DOUBLE:
-            return packing.unpack("<d", self.take(8))[0]
-        if wire == MAP:
-            return self._map(depth)
-        if wire == UUID:
-            return self.take(16)
-        raise ThriftError(f"unknown wire type {wire} at {self.position}")
+    def field_ids(self) -> list[int]:
+        """The ids of the fields of a struct, whose values are skipped."""
+        found = []
+        for field_id, wire in self.fields():
+            self.skip(wire)
+            found.append(field_id)
+        return found
 
     def optional(self, wire: int, expected: int) -> bool:
         """Whether a field has the expected wire type (I64: any integer). Skips the value of another type, as readers do
@@ -154,26 +134,6 @@ class Decoder:
             raise CutShort(f"the bytes end at {self.position}") from None
         self.position += 1
         return byte
-
-    def _list(self, depth: int) -> list[Any]:
-        wire, count = self.list_header()
-        return [self._element(wire, depth) for _ in range(count)]
-
-    def _map(self, depth: int) -> list[tuple[Any, Any]]:
-        count = self.varint()
-        if count == 0:
-            return []
-        if count > len(self.data) - self.position:
-            raise CutShort(f"a map of {count} claimed at {self.position}, beyond the bytes left")
-        types = self._byte()
-        return [(self._element(types >> 4, depth), self._element(types & 0x0F, depth)) for _ in range(count)]
-
-    def _element(self, wire: int, depth: int) -> Any:
-        if depth > NESTING_LIMIT:
-            raise ThriftError(f"nested deeper than {NESTING_LIMIT} at {self.position}")
-        if wire in (TRUE, FALSE):  # in a list or map a boolean has its own byte
-            return self._byte() == TRUE
-        return self.value(wire, depth + 1)
 
 
 def _past(data: bytes, position: int, wire: int, depth: int) -> int:

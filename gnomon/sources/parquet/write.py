@@ -14,10 +14,10 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.parquet.footer import ARROW_SCHEMA, CODECS, Footer, parse_footer
+from gnomon.sources.parquet.footer import ARROW_SCHEMA, CODECS, Footer, parse_footer, read_key_values
 from gnomon.sources.parquet.reader import open_parquet, read_footer
 from gnomon.sources.parquet.synthetic_file import INT96
-from gnomon.sources.parquet.thrift import Decoder
+from gnomon.sources.parquet.thrift import LIST, Decoder
 from gnomon.sources.types import arrays_of, plan_columns
 
 GROUP_BYTES = 64 << 20  # Arrow bytes after which a row group is written
@@ -91,17 +91,13 @@ def parquet_style(reader: RangeReader | None, options: Options) -> ParquetStyle:
 
 
 def _key_values(body: bytes) -> dict[str, str]:
-    decoder, found = Decoder(body), {}
+    decoder, found = Decoder(body), dict[bytes, bytes]()
     for number, wire in decoder.fields():
-        if number != 5:
+        if number == 5 and wire == LIST:
+            found = read_key_values(decoder)
+        else:
             decoder.skip(wire)
-            continue
-        for _ in range(decoder.structs(wire)):
-            entry = decoder.struct()
-            key, value = entry.get(1), entry.get(2, b"")
-            if isinstance(key, bytes) and isinstance(value, bytes):
-                found[key.decode(errors="replace")] = value.decode(errors="replace")
-    return found
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
 
 
 def _spark_notes(notes: Mapping[str, str]) -> dict[str, str]:
