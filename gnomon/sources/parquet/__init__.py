@@ -8,11 +8,10 @@
 - `value_map`       where the values of a page lie, to read and unpack a part of it
 - `map_codec`       page maps and value maps as bytes, to be recorded in an index
 - `read_plan`       the reads of a fetch, for each column and row group
-- `row_reads`       reads of single rows, and the rows of all reads put together as Arrow arrays
+- `row_reads`       reads of single rows, and how the rows of all reads become Arrow arrays
 - `dictionary`      the dictionary of a chunk, whole or single entries; what fetches keep for later ones
 - `page`            a decompressed page, from which rows are decoded; the maps of all pages of a chunk
 - `page_values`     a page's content, decompressed, and the values in it
-- `leaf_rows`       rows of one leaf, and how they become Arrow arrays
 - `whole_reads`     reads of whole pages or row groups, which pyarrow decodes; scans
 - `synthetic_file`  Parquet files made in memory, which pyarrow decodes; the Arrow schema of a file
 - `write`           Parquet files written like another one of their source

@@ -9,7 +9,8 @@ and page maps, which cost more to read, from other caches.
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import suppress
+from typing import ClassVar, NamedTuple, Protocol
 
 from gnomon.base import kernel
 from gnomon.sources.contract import KeptPages
@@ -22,7 +23,6 @@ from gnomon.sources.parquet.page_values import (
     ByteArrayValues,
     FixedWidthValues,
     NeedsPyarrow,
-    Unpacked,
     decoding,
     decompress_page,
 )
@@ -86,118 +86,82 @@ class ValueMaps:
 
 
 class Dictionary:
-    """A dictionary page that was read whole. It is decompressed at the first use. Safe to share between threads."""
+    """A dictionary page that was read whole. `map` is the map of the page; None where it has none. Entry i is value i.
+    Safe to share between threads."""
 
     def __init__(self, page: bytes, header: PageHeader, place: ChunkPlace, offset: int, leaf: Leaf) -> None:
-        """`header` is the page's, already checked."""
+        """`header` is the page's, already checked. Damage is reported where a value is used."""
         self.cache_bytes = 1000 + len(page) + header.uncompressed + LENGTH_BYTES * max(header.values, 0)
         self.count = max(header.values, 0)
-        self._page = page
-        self._header = header
+        self.map: ValueMap | None = None
+        self._page = page, header
         self._place = place
         self._offset = offset
         self._leaf = leaf
         self._values: FixedWidthValues | ByteArrayValues | None = None
-        self._lock = threading.Lock()
+        with suppress(NeedsPyarrow, DamagedSource), decoding(place, offset):
+            self._values = self._unpacked()
+            self._page = b"", header
 
     def at(self, indices: Sequence[int]) -> bytes:
         """The values with these indices, concatenated. Each index is less than `count`."""
         with decoding(self._place, self._offset):
-            with self._lock:
-                if self._values is None:
-                    self._values = self._values_of(self._unpacked())
-                    self._page = b""
-            return self._values.at(indices)
+            return (self._values or self._unpacked()).at(indices)
 
-    def value_map(self) -> ValueMap | None:
-        """The map of the page, if its values were not used yet; None where it cannot have one. Entry i is value i."""
-        if not kernel.COMPILED:
-            return None
-        with self._lock:
-            if self._values is not None:
-                return None
-            try:
-                with decoding(self._place, self._offset):
-                    unpacked = self._unpacked()
-                    made = self._map(unpacked)
-                    self._values = self._values_of(unpacked)
-            except (NeedsPyarrow, DamagedSource):
-                return None  # reported where a value is used
-            self._page = b""
-            return made
-
-    def _unpacked(self) -> Unpacked:
-        return decompress_page(self._page, self._header, self._place, self._offset)[1]
-
-    def _values_of(self, unpacked: Unpacked) -> FixedWidthValues | ByteArrayValues:
+    def _unpacked(self) -> FixedWidthValues | ByteArrayValues:
+        """The values of the page. Makes its map, too."""
+        page, header = self._page
+        unpacked = decompress_page(page, header, self._place, self._offset)[1]
+        content, width, marks = unpacked.content, self._leaf.width, None
+        values: FixedWidthValues | ByteArrayValues
         if self._leaf.kind == BINARY:
-            return ByteArrayValues(unpacked.content, self.count)
-        if not self._leaf.width:
+            values, width = ByteArrayValues(content, self.count), 0
+            marks = kernel.byte_array_marks(content, 0, self.count) if kernel.COMPILED else None
+        elif width:
+            values = FixedWidthValues(content, width)
+            marks = b"" if kernel.COMPILED and self.count * width <= len(content) else None
+        else:
             raise NeedsPyarrow
-        return FixedWidthValues(unpacked.content, self._leaf.width)
-
-    def _map(self, unpacked: Unpacked) -> ValueMap | None:
-        content, body, starts = unpacked.content, unpacked.body, unpacked.starts
-        size, width, marks = len(content), self._leaf.width, b""
-        if self._leaf.kind == BINARY:
-            width, found = 0, kernel.byte_array_marks(content, 0, self.count)
-            if found is None:
-                return None
-            marks = found
-        elif not width or self.count * width > size:
-            return None
-        return ValueMap(pieces_of(self._page, body, size, starts), None, self.count, 0, size, width, marks)
-
-
-class _SharedCache:
-    """The dictionaries of all files, least recently used first. Safe to share between threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._total = 0
-        self._all: OrderedDict[tuple[DictionaryCache, Key], Dictionary] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, file: "DictionaryCache", key: Key) -> Dictionary | None:
-        with self._lock:
-            found = self._all.get((file, key))
-            if found is not None:
-                self._all.move_to_end((file, key))
-            return found
-
-    def put(self, file: "DictionaryCache", key: Key, made: Dictionary) -> None:
-        """Cache a dictionary, unless it takes more than a quarter of the limit."""
-        if made.cache_bytes > self._limit // 4:
-            return
-        with self._lock:
-            if (file, key) in self._all:
-                return
-            self._all[file, key] = made
-            self._count(file, made.cache_bytes)
-            while self._total > self._limit:
-                (owner, _), dropped = self._all.popitem(last=False)
-                self._count(owner, -dropped.cache_bytes)
-
-    def _count(self, file: "DictionaryCache", size: int) -> None:
-        self._total += size
-        file.cache_bytes += size
-
-
-_SHARED = _SharedCache(DICTIONARIES_LIMIT)
+        if marks is not None:
+            pieces = pieces_of(page, unpacked.body, len(content), unpacked.starts)
+            self.map = ValueMap(pieces, None, self.count, 0, len(content), width, marks)
+        return values
 
 
 class DictionaryCache:
-    """The dictionaries of one file. `cache_bytes`: bytes of those that the cache holds now."""
+    """The dictionaries of one file. All files together hold at most DICTIONARIES_LIMIT bytes: the ones that were used
+    last. `cache_bytes`: bytes of those that the file holds now. Safe to share between threads."""
 
-    def __init__(self, kept: _SharedCache = _SHARED) -> None:
+    _all: ClassVar["OrderedDict[tuple[DictionaryCache, Key], Dictionary]"] = OrderedDict()
+    _total: ClassVar[int] = 0  # bytes of all files
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
         self.cache_bytes = 0
-        self._kept = kept
 
     def get(self, key: Key) -> Dictionary | None:
-        return self._kept.get(self, key)
+        with self._lock:
+            found = self._all.get((self, key))
+            if found is not None:
+                self._all.move_to_end((self, key))
+            return found
 
     def put(self, key: Key, made: Dictionary) -> None:
-        self._kept.put(self, key, made)
+        """Cache a dictionary, unless it takes more than a quarter of the limit."""
+        if made.cache_bytes > DICTIONARIES_LIMIT // 4:
+            return
+        with self._lock:
+            if (self, key) in self._all:
+                return
+            self._all[self, key] = made
+            self._count(made.cache_bytes)
+            while DictionaryCache._total > DICTIONARIES_LIMIT:
+                (owner, _), dropped = self._all.popitem(last=False)
+                owner._count(-dropped.cache_bytes)
+
+    def _count(self, size: int) -> None:
+        DictionaryCache._total += size
+        self.cache_bytes += size
 
 
 class PageCaches(NamedTuple):
@@ -214,7 +178,8 @@ class PartReads:
 
     def __init__(self, map: MappedPage, span: Range, values: Sequence[int], leaf: int, pages: KeptPages | None) -> None:
         """`span`: the place of the page. `values` ascend, and the page has them."""
-        self._map = map
+        self.map = map
+        self.values = values
         self._leaf = leaf
         self._pages = pages
         parts = map.parts(span[0], values)
@@ -228,7 +193,7 @@ class PartReads:
         for part, known in self._parts:
             content: Content | None = known
             if content is None:
-                pieces = self._map.pieces
+                pieces = self.map.pieces
                 assert pieces is not None
                 if self._pages is None:
                     content = pieces.unpacked(part, next(read))
@@ -302,9 +267,8 @@ class DictionaryRead:
         no metadata: single entries of it can be read again."""
         header = check_page(page, self._place, self._span[0], None)
         made = Dictionary(page, header, self._place, self._span[0], self._leaf)
-        found = made.value_map()
-        if found is not None and found.saves_reads:
-            self._caches.maps.learn((*self._key, *self._span), found)
+        if made.map is not None and made.map.saves_reads:
+            self._caches.maps.learn((*self._key, *self._span), made.map)
             if header.uncompressed > KEPT_WHOLE:
                 if self._caches.pages is not None:
                     self._caches.pages.put((self._leaf.ordinal, self._span), made)

@@ -15,7 +15,6 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.dictionary import Dictionary
 from gnomon.sources.parquet.footer import CODECS, ChunkPlace, Leaf
-from gnomon.sources.parquet.leaf_rows import LeafRows
 from gnomon.sources.parquet.page_header import PLAIN, RLE, PageHeader, check_page
 from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
 from gnomon.sources.parquet.page_values import (
@@ -24,6 +23,7 @@ from gnomon.sources.parquet.page_values import (
     ByteArrayValues,
     DictionaryIndices,
     FixedWidthValues,
+    LeafRows,
     NeedsPyarrow,
     Span,
     Unpacked,
@@ -254,7 +254,7 @@ def _map_of(page: bytes, place: ChunkPlace, offset: int, leaf: Leaf, rows: int |
     try:
         header = check_page(page, place, offset, rows)
         if rows is None:
-            return Dictionary(page, header, place, offset, leaf).value_map()
+            return Dictionary(page, header, place, offset, leaf).map
         return DecompressedPage(page, header, place, offset, leaf, rows).map
     except (NeedsPyarrow, DamagedSource, UnsupportedFormat):
         return None

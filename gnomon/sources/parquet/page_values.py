@@ -154,6 +154,28 @@ def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
         raise place.damaged(f"cannot be decoded: {error}", offset) from error
 
 
+class LeafRows(NamedTuple):
+    """Rows of one leaf. `entries` counts values, nulls and empty lists. `repetitions` and `definitions` have a byte for
+    each entry, or are empty where the leaf has no such levels. `values`: the values in the PLAIN encoding."""
+
+    entries: int
+    repetitions: bytes
+    definitions: bytes
+    values: bytes
+
+
+def concatenate(parts: Sequence[LeafRows]) -> LeafRows:
+    """The rows of several parts, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    return LeafRows(
+        sum(part.entries for part in parts),
+        b"".join([part.repetitions for part in parts]),
+        b"".join([part.definitions for part in parts]),
+        b"".join([part.values for part in parts]),
+    )
+
+
 class PageValues(Protocol):
     def plain(self, spans: Sequence[Span]) -> bytes:
         """The values of ascending `spans`, concatenated. Raises ThriftError, or errors of pyarrow, where the bytes do

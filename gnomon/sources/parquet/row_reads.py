@@ -1,9 +1,14 @@
 """Reads of single rows: selects the pages of a chunk that hold the rows of a fetch, decodes only these rows, and makes
 an Arrow array of each column.
+
+`build_array` makes an array of types whose Arrow layout equals the PLAIN encoding. For other columns `decode_leaves`
+writes the rows of all leaves into one Parquet file in memory, which pyarrow decodes in one call.
 """
 
+import struct
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -13,46 +18,59 @@ from numpy.typing import NDArray
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import DamagedSource
 from gnomon.sources.parquet.dictionary import DictionaryRead, PageCaches, PartReads
-from gnomon.sources.parquet.footer import ChunkPlace, Column, Leaf
-from gnomon.sources.parquet.leaf_rows import LeafRows, build_array, concatenate, decode_leaves, has_arrow_layout
+from gnomon.sources.parquet.footer import BINARY, BOOLEAN, MAGIC, ChunkPlace, Column, Leaf
 from gnomon.sources.parquet.page import DecompressedPage
-from gnomon.sources.parquet.page_header import check_page, decode_errors
+from gnomon.sources.parquet.page_header import DATA, PLAIN, check_leaf_lengths, check_page, decode_errors
 from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
-from gnomon.sources.parquet.page_values import NeedsPyarrow, decoding
-from gnomon.sources.parquet.synthetic_file import ArrowTypes
+from gnomon.sources.parquet.page_values import LENGTH_BYTES, LeafRows, NeedsPyarrow, concatenate, decoding
+from gnomon.sources.parquet.synthetic_file import (
+    UNCOMPRESSED,
+    ArrowTypes,
+    ChunkEntry,
+    FooterTemplate,
+    encode_levels,
+    encode_page_header,
+)
 from gnomon.sources.parquet.value_map import IndexMap, ValueMap
 
 Rows = NDArray[np.int64]
 Found = tuple[LeafRows, list[int] | None]  # rows; without their values where these are dictionary entries, given here
-
-
-class _Parts(NamedTuple):
-    """The wanted rows of a mapped page: a flag for each row whether it has a value, the numbers of these values, and
-    the parts of the page that hold them."""
-
-    map: ValueMap | IndexMap
-    flags: bytes
-    values: list[int]
-    reads: PartReads
+MOST_ROWS = 64  # for more, one call of pyarrow for all columns is faster
+LONGEST = (1 << 31) - 1  # bytes of all texts of an array
+INT32, INT64, INT96, FLOAT, DOUBLE = 1, 2, 3, 4, 5  # physical types (Type in parquet.thrift)
+UNIX_EPOCH = 2_440_588  # the Julian day
+DAY = 86_400_000_000  # microseconds
+WORD = 1 << 64
+# Each physical type with the Arrow types that have the same bytes. Timestamps keep the file's unit, since pyarrow read
+# the file's schema, and it converts no INT64.
+SAME_BYTES = {
+    INT32: frozenset({pa.int32().id, pa.date32().id}),
+    INT64: frozenset({pa.int64().id, pa.timestamp("us").id}),
+    INT96: frozenset({pa.timestamp("us").id}),  # after `_microseconds`
+    FLOAT: frozenset({pa.float32().id}),
+    DOUBLE: frozenset({pa.float64().id}),
+    BINARY: frozenset({pa.string().id, pa.binary().id}),
+}
 
 
 class _SelectedPage(NamedTuple):
     """A page with wanted rows: its place, its number of rows, and what is wanted of it. It is decompressed already
-    where it is cached; else, where it is mapped, only parts of it are read. `dictionary`: whether it may need the
-    dictionary."""
+    where it is cached; else, where it is mapped, only parts of it are read, and `flags` says for each row whether it
+    has a value. `dictionary`: whether it may need the dictionary."""
 
     range: Range
     in_all: int
     share: PageShare
     kept: DecompressedPage | None
-    parts: _Parts | None
+    parts: PartReads | None
+    flags: bytes
     dictionary: bool
 
     def ranges(self) -> list[Range]:
         """The bytes to read."""
         if self.kept is not None:
             return []
-        return [self.range] if self.parts is None else self.parts.reads.ranges
+        return [self.range] if self.parts is None else self.parts.ranges
 
 
 class LeafRead:
@@ -86,29 +104,30 @@ class LeafRead:
         span = (int(pages.offsets[number]), int(pages.lengths[number]))
         in_all = int(pages.first_rows[number + 1] - pages.first_rows[number])
         kept = self._caches.pages.get((self._leaf.ordinal, span)) if self._caches.pages else None
-        parts = None if kept is not None else self._parts_of(span, share.rows)
+        parts, flags = (None, b"") if kept is not None else self._parts_of(span, share.rows)
         if kept is not None:
             dictionary = kept.needs_dictionary
         elif parts is not None:
             dictionary = isinstance(parts.map, IndexMap) and bool(parts.values)
         else:
             dictionary = pages.needs_dictionary is None or bool(pages.needs_dictionary[number])
-        return _SelectedPage(span, in_all, share, kept, parts, dictionary)
+        return _SelectedPage(span, in_all, share, kept, parts, flags, dictionary)
 
-    def _parts_of(self, span: Range, rows: list[int]) -> _Parts | None:
-        """The parts of a page to read instead of it; None where it has no map, or they are most of it."""
+    def _parts_of(self, span: Range, rows: list[int]) -> tuple[PartReads | None, bytes]:
+        """The parts of a page to read instead of it, and a flag for each row whether it has a value. No parts where the
+        page has no map, or they are most of it."""
         found = self._caches.maps.get((*self._key, *span))
-        if not isinstance(found, ValueMap | IndexMap) or not found.suits(self._leaf):
-            return None
+        if found is None or not found.suits(self._leaf):
+            return None, b""
         try:
             flags, values = found.wanted(rows)
         except (ValueError, pa.ArrowException, OSError) as error:  # its levels have fewer rows
             check_memory(error)
-            return None
+            return None, b""
         if not found.has(values):
-            return None
+            return None, b""
         reads = PartReads(found, span, values, self._leaf.ordinal, self._caches.pages)
-        return _Parts(found, flags, values, reads) if reads.pays else None
+        return reads if reads.pays else None, flags
 
     def _dictionary_ranges(self, dictionary: DictionaryRead, far: bool) -> list[Range]:
         """The bytes of the dictionary to read in the first round: single entries where all indices are in memory. Else
@@ -153,24 +172,25 @@ class LeafRead:
         if page.kept is not None:
             return self._found_in_kept_page(page.kept, page.share)
         if page.parts is not None:
-            return self._found_in_parts(page.parts, page.share.rows, read)
+            return self._found_in_parts(page.parts, LeafRows(len(page.share.rows), b"", page.flags, b""), read)
         return self._found_in_read_page(next(read), page)
 
-    def _found_in_parts(self, wanted: _Parts, rows: list[int], read: Iterator[bytes]) -> Found:
-        entries, contents = LeafRows(len(rows), b"", wanted.flags, b""), wanted.reads.contents(read)
-        if isinstance(wanted.map, ValueMap):
-            plain = [wanted.map.plain(content, part.begin, part.values) for part, content in contents]
+    def _found_in_parts(self, parts: PartReads, entries: LeafRows, read: Iterator[bytes]) -> Found:
+        """As `_found_in`. `entries`: the rows without their values."""
+        map, values, contents = parts.map, parts.values, parts.contents(read)
+        if isinstance(map, ValueMap):
+            plain = [map.plain(content, part.begin, part.values) for part, content in contents]
             return entries._replace(values=b"".join(chain.from_iterable(plain))), None
-        if not wanted.values:  # the dictionary was not read
+        if not values:  # the dictionary was not read
             return entries, None
-        if self._dictionary is None:
+        if self._dictionary is None or not isinstance(map, IndexMap):
             raise NeedsPyarrow
         limit = self._dictionary.count
         try:
             with decoding(self._place, self._place.chunk.start):
-                if wanted.map.kept is not None:
-                    return entries, wanted.map.kept_indices(wanted.values, limit)
-                found = [wanted.map.indices(content, part.begin, part.values, limit) for part, content in contents]
+                if map.kept is not None:
+                    return entries, map.kept_indices(values, limit)
+                found = [map.indices(content, part.begin, part.values, limit) for part, content in contents]
         except DamagedSource as error:
             raise NeedsPyarrow from error
         return entries, list(chain.from_iterable(found))
@@ -297,6 +317,99 @@ class RowAssembler:
         rows = [concatenate(parts) for _, _, each in untyped for parts in zip(*each.leaves, strict=True)]
         with decode_errors(first.place, first.place.chunk.start):
             table = decode_leaves(self._types.template(requested), leaves, rows, first.rows)
-        for (i, column, _), array in zip(untyped, table.columns, strict=True):
+        for (i, column, _), values in zip(untyped, table.columns, strict=True):
             kind = self._types.kinds[column.ordinal]
-            found[i] = array if array.type == kind else array.cast(kind)
+            found[i] = values if values.type == kind else values.cast(kind)
+
+
+def decode_leaves(template: FooterTemplate, leaves: Sequence[Leaf], columns: Sequence[LeafRows], rows: int) -> pa.Table:
+    """A table of `rows` rows, from the rows of each leaf of the template."""
+    parts: list[bytes] = []
+    chunks, start = [], len(MAGIC)
+    for leaf, column in zip(leaves, columns, strict=True):
+        values = _pack_booleans(column.values) if leaf.kind == BOOLEAN else column.values
+        repetitions = encode_levels(column.repetitions, leaf.repetitions)
+        definitions = encode_levels(column.definitions, leaf.definitions)
+        size = len(repetitions) + len(definitions) + len(values)
+        head = encode_page_header(DATA, column.entries, PLAIN, size, size)
+        total = len(head) + size
+        parts += (head, repetitions, definitions, values)
+        chunks.append(ChunkEntry(UNCOMPRESSED, column.entries, total, total, start, start))
+        start += total
+    table = template.open(rows, chunks, parts, verify=False).read_row_group(0, use_threads=False)
+    table.validate()
+    for batch in table.to_batches():
+        check_leaf_lengths(batch)
+    if table.num_rows != rows:
+        raise pa.ArrowInvalid(f"{table.num_rows} rows, expected {rows}")
+    return table
+
+
+def _pack_booleans(booleans: bytes) -> bytes:
+    return np.packbits(np.frombuffer(booleans, np.uint8), bitorder="little").tobytes()
+
+
+def has_arrow_layout(column: Column, kind: pa.DataType, rows: int) -> bool:
+    """Whether `build_array` handles this number of rows of a column of this Arrow type."""
+    if not column.flat or rows > MOST_ROWS:
+        return False
+    stored = column.leaves[0].kind
+    return kind.id in SAME_BYTES.get(stored, ()) and (stored != INT96 or kind.unit == "us")
+
+
+def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
+    """The rows of a column for which `has_arrow_layout` is true, as an array. ArrowInvalid where levels and values
+    contradict each other."""
+    leaf = column.leaves[0]
+    present = rows.definitions if leaf.definitions else b"\1" * rows.entries
+    if len(present) != rows.entries:
+        raise pa.ArrowInvalid(f"{len(present)} levels for {rows.entries} rows")
+    valid, count = None, present.count(1)
+    if count < rows.entries:
+        valid = pa.py_buffer(np.packbits(np.frombuffer(present, np.uint8), bitorder="little"))
+    if leaf.kind == BINARY:
+        buffers = _byte_array_buffers(rows.values, present)
+    elif leaf.kind == INT96:
+        buffers = [_numbers(_microseconds(rows.values), present, 8, count)]
+    else:
+        buffers = [_numbers(rows.values, present, leaf.width, count)]
+    return pa.Array.from_buffers(kind, rows.entries, [valid, *buffers])
+
+
+def _microseconds(values: bytes) -> bytes:
+    """INT96 timestamps, each the nanoseconds of the day and the Julian day, as microseconds since 1970. What does not
+    fit into 64 bits wraps, as it does in pyarrow."""
+    if len(values) % 12:
+        raise pa.ArrowInvalid(f"{len(values)} bytes of INT96 values")
+    times = [(day - UNIX_EPOCH) * DAY + nanoseconds // 1000 for nanoseconds, day in struct.iter_unpack("<QI", values)]
+    return b"".join([(time % WORD).to_bytes(8, "little") for time in times])
+
+
+def _numbers(values: bytes, present: bytes, width: int, count: int) -> pa.Buffer:
+    """Values of `width` bytes each, with zeros for nulls."""
+    if len(values) != width * count:
+        raise pa.ArrowInvalid(f"{len(values)} bytes for {count} values of {width} bytes")
+    if count == len(present):
+        return pa.py_buffer(values)
+    whole = np.zeros((len(present), width), np.uint8)
+    whole[np.frombuffer(present, np.bool_)] = np.frombuffer(values, np.uint8).reshape(-1, width)
+    return pa.py_buffer(whole)
+
+
+def _byte_array_buffers(values: bytes, present: bytes) -> list[pa.Buffer]:
+    """The offsets and the bytes of byte arrays. In `values`, each has its length before it."""
+    lengths, texts, position = [], [], 0
+    for is_present in present:
+        end = position
+        if is_present:
+            position += LENGTH_BYTES
+            end = position + int.from_bytes(values[position - LENGTH_BYTES : position], "little")
+            texts.append(values[position:end])
+        lengths.append(end - position)
+        position = end
+    if position != len(values):
+        raise pa.ArrowInvalid(f"byte arrays of {position} bytes in {len(values)}")
+    if position > LONGEST:
+        raise pa.ArrowInvalid(f"byte arrays of {position} bytes in one column")
+    offsets = array("i", accumulate(lengths, initial=0))
+    return [pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]

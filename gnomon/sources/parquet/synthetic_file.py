@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gnomon.base.errors import check_memory
+from gnomon.base.varints import encode_unsigned
 from gnomon.sources.parquet import thrift
 from gnomon.sources.parquet.footer import (
     BINARY,
@@ -200,6 +201,22 @@ def encode_page_header(kind: int, values: int, encoding: int, compressed: int, u
     before, own, end = _HEADS[kind]
     sizes = before + thrift.integer(uncompressed) + b"\x15" + thrift.integer(compressed)
     return sizes + own + thrift.integer(values) + b"\x15" + thrift.integer(encoding) + end
+
+
+def encode_levels(levels: bytes, highest: int) -> bytes:
+    """Levels encoded in the RLE / bit-packing hybrid, as one run, after their length in bytes."""
+    if not highest:
+        return b""
+    width = highest.bit_length()
+    if len(levels) == 0 or levels.count(levels[0]) == len(levels):
+        run = encode_unsigned(len(levels) << 1) + (levels[:1] or b"\0")
+    else:
+        groups = (len(levels) + 7) >> 3
+        numbers = np.zeros(8 * groups, np.uint8)
+        numbers[: len(levels)] = np.frombuffer(levels, np.uint8)
+        bits = numbers[:, None] >> np.arange(width, dtype=np.uint8) & 1
+        run = encode_unsigned(groups << 1 | 1) + np.packbits(bits, bitorder="little").tobytes()
+    return len(run).to_bytes(4, "little") + run
 
 
 def decode_byte_arrays(body: memoryview, count: int) -> pa.BinaryArray:

@@ -29,7 +29,6 @@ from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
 from gnomon.sources.parquet.footer import BINARY, MAGIC, ChunkPlace, Leaf, RowGroup
-from gnomon.sources.parquet.leaf_rows import encode_levels
 from gnomon.sources.parquet.page_header import (
     BIT_PACKED,
     DATA,
@@ -53,6 +52,7 @@ from gnomon.sources.parquet.synthetic_file import (
     UNCOMPRESSED,
     ChunkEntry,
     FooterTemplate,
+    encode_levels,
     encode_page_header,
     open_with_pyarrow,
 )

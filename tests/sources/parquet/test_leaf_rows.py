@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from gnomon.sources import DamagedSource, open_source
-from gnomon.sources.parquet import leaf_rows, row_reads
+from gnomon.sources.parquet import row_reads
 from gnomon.sources.parquet.footer import BINARY, Column, Leaf
-from gnomon.sources.parquet.leaf_rows import MOST_ROWS, LeafRows, build_array, has_arrow_layout
+from gnomon.sources.parquet.page_values import LeafRows
+from gnomon.sources.parquet.row_reads import MOST_ROWS, build_array, has_arrow_layout
 from tests.sources.parquet_files import written
 from tests.sources.readers import BytesReader
 
@@ -54,7 +55,7 @@ def test_rows_are_those_that_pyarrow_makes(rows: int, seed: int, monkeypatch: py
     wanted = sorted(dice.sample(range(ROWS), rows))
     found = {}
     for most in (MOST_ROWS, 0):
-        monkeypatch.setattr(leaf_rows, "MOST_ROWS", most)
+        monkeypatch.setattr(row_reads, "MOST_ROWS", most)
         reader = BytesReader(data)
         source = open_source(reader, "parquet")
         found[most] = source.fetch(reader, [(row, 0) for row in wanted], whole.column_names)
@@ -74,7 +75,7 @@ def test_a_row_of_plain_columns_is_made_without_a_parquet_file(monkeypatch: pyte
 def test_texts_beyond_what_arrow_counts_are_an_error_of_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = BytesReader(written(pa.table({"key": ["a" * 50, "b"]})))
     source = open_source(reader, "parquet")
-    monkeypatch.setattr(leaf_rows, "LONGEST", 40)
+    monkeypatch.setattr(row_reads, "LONGEST", 40)
     assert source.fetch(reader, [(1, 0)], ["key"]).to_pylist() == [{"key": "b"}]
     with pytest.raises(DamagedSource, match=r"column key: .*byte arrays of 54 bytes in one column"):
         source.fetch(reader, [(0, 0)], ["key"])
@@ -88,9 +89,9 @@ def column(physical: int, width: int) -> Column:
 @pytest.mark.parametrize(
     ("physical", "kind", "rows"),
     [
-        (leaf_rows.INT64, pa.int64(), LeafRows(1, b"", b"\1", bytes(7))),
-        (leaf_rows.INT64, pa.int64(), LeafRows(2, b"", b"\1\0", bytes(16))),
-        (leaf_rows.INT32, pa.int32(), LeafRows(2, b"", b"\1", bytes(4))),
+        (row_reads.INT64, pa.int64(), LeafRows(1, b"", b"\1", bytes(7))),
+        (row_reads.INT64, pa.int64(), LeafRows(2, b"", b"\1\0", bytes(16))),
+        (row_reads.INT32, pa.int32(), LeafRows(2, b"", b"\1", bytes(4))),
         (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\3\0\0\0ab")),
         (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\1\0\0\0ab")),
         (BINARY, pa.string(), LeafRows(1, b"", b"\1", b"\1")),
@@ -101,7 +102,7 @@ def column(physical: int, width: int) -> Column:
 def test_values_that_are_not_as_many_as_their_levels_say_are_refused(
     physical: int, kind: pa.DataType, rows: LeafRows
 ) -> None:
-    of = column(physical, {leaf_rows.INT64: 8, leaf_rows.INT32: 4}.get(physical, 0))
+    of = column(physical, {row_reads.INT64: 8, row_reads.INT32: 4}.get(physical, 0))
     assert has_arrow_layout(of, kind, rows.entries)
     with pytest.raises(pa.ArrowInvalid):
         build_array(of, kind, rows)
@@ -129,7 +130,7 @@ def test_int96_values_are_the_microseconds_that_pyarrow_makes_of_any_bytes(monke
         data[at] = dice.randrange(256)
     found = {}
     for most in (MOST_ROWS, 0):
-        monkeypatch.setattr(leaf_rows, "MOST_ROWS", most)
+        monkeypatch.setattr(row_reads, "MOST_ROWS", most)
         reader = BytesReader(bytes(data))
         source = open_source(reader, "parquet")
         found[most] = [
