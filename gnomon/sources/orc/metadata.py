@@ -20,6 +20,7 @@ from gnomon.sources.orc.schema import (
     message,
     number,
     numbers,
+    numbers_in,
     read_type,
     signed,
     text,
@@ -164,11 +165,8 @@ def parse_footer(packed: bytes, postscript: PostScript, body_end: int, in_micros
 
 
 def _stripe(data: bytes, ordinal: int, first_row: int, body_end: int) -> StripePlace:
-    found = dict.fromkeys(range(1, 6), 0)
-    for field, value in fields(data):
-        if field in found:
-            found[field] = number(value)
-    place = StripePlace(first_row, found[5], *(found[i] for i in range(1, 5)))
+    rows, *places = numbers_in(data, 5, 1, 2, 3, 4)
+    place = StripePlace(first_row, rows, *places)
     if place.offset < len(MAGIC) or place.footer_offset + place.footer_length > body_end:
         raise Damage(f"stripe {ordinal} at {place.offset}, its footer at {place.footer_offset}: beyond the file's body")
     if place.rows > MOST_ROWS:
@@ -293,18 +291,15 @@ def parse_stripe_footer(packed: bytes, place: StripePlace, footer: Footer) -> St
     zone, offset = "", place.offset
     for key, value in fields(footer.codec.unpack_all(packed, INDEX_LIMIT)):
         if key == 1:
-            found = {1: 0, 2: 0, 3: 0}
-            found |= {each: number(what) for each, what in fields(message(value)) if each in found}
-            kind, column, length = found.values()
+            kind, column, length = numbers_in(message(value), 1, 2, 3)
             if offset + length > place.footer_offset:
                 raise Damage(f"stream {kind} of column {column} runs beyond the stripe")
             if kind <= ROW_INDEX and streams.setdefault((column, kind), (offset, length)) != (offset, length):
                 raise Damage(f"column {column} has two streams of kind {kind}")
             offset += length
         elif key == 2:
-            of_column = {1: 0, 2: 0}
-            of_column |= {each: number(what) for each, what in fields(message(value)) if each in of_column}
-            encodings.append((of_column[1], of_column[2]))
+            encoding, entries = numbers_in(message(value), 1, 2)
+            encodings.append((encoding, entries))
         elif key == 3:
             zone = text(value)
     return StripeMeta(footer, place, streams, encodings, zone, {})

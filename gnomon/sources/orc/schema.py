@@ -106,6 +106,13 @@ def text(value: Value) -> str:
     return message(value).decode(errors="replace")
 
 
+def numbers_in(data: bytes, *wanted: int) -> list[int]:
+    """The integers of a message in these fields; 0 for a field that it lacks. The last one counts where one repeats."""
+    found = dict.fromkeys(wanted, 0)
+    found |= {each: number(value) for each, value in fields(data) if each in found}
+    return list(found.values())
+
+
 def numbers(value: Value) -> list[int]:
     """An entry of a repeated integer field: one, or several packed."""
     if isinstance(value, int):

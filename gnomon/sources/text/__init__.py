@@ -3,7 +3,6 @@
 - `text_file`  opens text files; the `SourceFile`: scans blocks of records, fetches single records
 - `csv`        CSV: dialect, header, columns; new files
 - `csv_block`  the records in a block of CSV
-- `csv_infer`  the types of CSV columns
 - `jsonl`      JSON lines, and new files of them
 """
 

@@ -25,7 +25,6 @@ from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
 from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
-from gnomon.sources.text.csv_infer import Values, values_of
 from gnomon.sources.text.text_file import (
     END_BYTES,
     OPTIONS,
@@ -37,7 +36,7 @@ from gnomon.sources.text.text_file import (
     mean_bytes,
     read_ends,
 )
-from gnomon.sources.types import RefusedValue, converter, parse_ddl, texts_of, to_ddl
+from gnomon.sources.types import RefusedValue, Values, converter, parse_ddl, texts_of, to_ddl, values_of
 
 SCHEMA = "schema"
 INFER = "infer_schema"
@@ -72,10 +71,17 @@ def open_csv(reader: RangeReader, options: Options) -> TextFile:
     dialect = dialect_of(options, reader.name)
     headed = flag(options, "header", True)
     opened = read_ends(reader, options, END_BYTES if SCHEMA in options else HEAD_BYTES)
-    if headed and _ends_early(opened, dialect):
-        opened = read_ends(reader, options, HEAD_BYTES)
+    names, first = None, 0
+    if headed:
+        header = _header(opened, dialect)
+        if header is None:
+            opened = read_ends(reader, options, HEAD_BYTES)
+            header = _header(opened, dialect)
+        if header is None:
+            length = len(opened.head) - opened.first
+            raise UnsupportedFormat(f"the header does not end within {length} bytes", opened.path, opened.first)
+        names, first = header
     text = opened.head[opened.first :]
-    names, first = _header(opened, dialect, text) if headed else (None, 0)
     head = _whole_records(CsvGrammar(dialect, pa.schema([])), text[first:], opened.complete)
     width = max(int(head.widths.max(initial=0)), len(names or ()))
     given = parse_ddl(options[SCHEMA]) if SCHEMA in options else None
@@ -181,27 +187,18 @@ def _limited(schema: pa.Schema, path: str) -> pa.Schema:
     return schema
 
 
-def _ends_early(opened: Opened, dialect: Dialect) -> bool:
-    """Whether the head is too short to hold the header. DamagedSource for a header with a quote that is not closed."""
+def _header(opened: Opened, dialect: Dialect) -> tuple[list[str], int] | None:
+    """`(names, position of the first row)`, from the first record that is not blank; None where the head is too short
+    to hold it. DamagedSource for a header with a quote that is not closed, or that is not UTF-8."""
     text = opened.head[opened.first :]
     begin = len(text) - len(text.lstrip(b"\r\n"))
     try:
         record = dialect.record(text, begin)
-    except RefusedValue as error:
-        raise DamagedSource(f"the header: {error}", opened.path, opened.first + begin) from None
-    return not opened.complete and (record is None or record[1] >= len(text) - 1)
-
-
-def _header(opened: Opened, dialect: Dialect, text: bytes) -> tuple[list[str], int]:
-    """`(names, position of the first row)`, from the first record that is not blank."""
-    begin = len(text) - len(text.lstrip(b"\r\n"))
-    if _ends_early(opened, dialect):
-        raise UnsupportedFormat(f"the header does not end within {len(text)} bytes", opened.path, opened.first)
-    record = dialect.record(text, begin)
-    if record is None:
-        raise DamagedSource(UNCLOSED.format("file"), opened.path, opened.first + begin)
-    fields, end = record
-    try:
+        if not opened.complete and (record is None or record[1] >= len(text) - 1):
+            return None
+        if record is None:
+            raise DamagedSource(UNCLOSED.format("file"), opened.path, opened.first + begin)
+        fields, end = record
         check_utf8(text, np.array([begin]), np.array([end]))
     except RefusedValue as error:
         raise DamagedSource(f"the header: {error}", opened.path, opened.first + begin) from None

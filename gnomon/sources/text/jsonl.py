@@ -68,7 +68,7 @@ def open_jsonl(reader: RangeReader, options: Options) -> TextFile:
 
 
 def infer_jsonl(reader: RangeReader, options: Options) -> pa.Schema:
-    """The schema of all rows, by the rules of `gnomon.sources.types.json_schema`."""
+    """The schema of all rows, by the rules of `gnomon.sources.types.inference`."""
     shape = Shape()
     _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)

@@ -5,7 +5,7 @@
 - `exact_cast`     which type holds the values of another, casts that keep each value exactly, columns of new files
 - `text_values`    text to values of a type, and values to text
 - `json_values`    JSON texts to columns of a schema
-- `json_schema`    the schema of JSON rows
+- `inference`      the types of JSON rows and of CSV columns
 """
 
 from gnomon.sources.types.arrays import (
@@ -42,34 +42,26 @@ from gnomon.sources.types.exact_cast import (
     fit,
     plan_columns,
 )
-from gnomon.sources.types.json_schema import (
-    DIGITS_LIMIT,
-    LONGS,
+from gnomon.sources.types.inference import (
     NOTHING,
-    SEEN,
     Shape,
     TooManyNames,
-    comes_back,
+    Values,
     infer_rows,
     merge_schemas,
     schema_of,
-    seen_in,
+    values_of,
 )
 from gnomon.sources.types.json_values import NOT_JSON, SPACES, WHOLE, WHOLE_LINE, JsonColumns, decode_object, one_value
-from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter, from_text, texts_of
+from gnomon.sources.types.text_values import RefusedValue, converter, from_text, texts_of
 
 __all__ = [
     "COMMENT",
-    "DIGITS_LIMIT",
     "FIELD_ID",
-    "LONGS",
     "NOTHING",
     "NOT_JSON",
-    "NUMBER",
     "SAFE_CAST",
-    "SEEN",
     "SPACES",
-    "SPECIAL",
     "WHOLE",
     "WHOLE_LINE",
     "WIDENED",
@@ -79,9 +71,9 @@ __all__ = [
     "Shape",
     "TooManyNames",
     "Unfit",
+    "Values",
     "arrays_of",
     "can_hold",
-    "comes_back",
     "common_moments",
     "common_moments_named",
     "conform",
@@ -107,8 +99,8 @@ __all__ = [
     "plan_columns",
     "record_of",
     "schema_of",
-    "seen_in",
     "texts_of",
     "to_ddl",
+    "values_of",
     "with_moments_named",
 ]

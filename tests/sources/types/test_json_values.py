@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.sources.errors import OptionError
 from gnomon.sources.types.ddl import parse_ddl, to_ddl
-from gnomon.sources.types.json_schema import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
+from gnomon.sources.types.inference import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
 from gnomon.sources.types.json_values import JsonColumns
 from gnomon.sources.types.text_values import RefusedValue
 
