@@ -10,7 +10,7 @@ import pyarrow as pa
 from gnomon.base.actions import Action
 from gnomon.sources.contract import Numbers, Pointers, Split
 from gnomon.sources.errors import StalePointer
-from gnomon.sources.types import int64s
+from gnomon.sources.types import int32s, int64s
 
 FILENAME = "data_filename"
 OFFSET = "data_offset"
@@ -39,6 +39,14 @@ def with_pointers(columns: pa.RecordBatch, offsets: pa.Array, sub_offsets: pa.Ar
     """The batch with the pointer columns after its own."""
     arrays = [*columns.columns, offsets, sub_offsets, sizes]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*columns.schema, *POINTER_FIELDS]))
+
+
+def with_ordinals(columns: pa.RecordBatch, first: int, row_bytes: int) -> pa.RecordBatch:
+    """The batch with the pointers of rows of which `first` is the ordinal of the first one in the file."""
+    rows = columns.num_rows
+    sizes = int32s(np.full(rows, row_bytes, dtype=np.int32))
+    offsets = int64s(np.arange(first, first + rows, dtype=np.int64))
+    return with_pointers(columns, offsets, int32s(np.zeros(rows, dtype=np.int32)), sizes)
 
 
 def pointer_pairs(pointers: Pointers, path: str) -> Numbers:
@@ -83,6 +91,11 @@ def first_of_each(schema: pa.Schema) -> pa.Schema:
 def table_without_columns(rows: int) -> pa.Table:
     """A table of `rows` rows and no columns."""
     return pa.Table.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+
+
+def batch_without_columns(rows: int) -> pa.RecordBatch:
+    """A batch of `rows` rows and no columns."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
 def distinct_rows(pointers: Pointers, rows: int, path: str) -> tuple[Numbers, Numbers]:

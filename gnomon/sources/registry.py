@@ -50,17 +50,6 @@ from gnomon.sources.types import Unfit, first_difference, fit, has_field_ids, me
 
 
 @dataclass(frozen=True)
-class PageMaps:
-    """`open` opens a file with its recorded page maps, if any. `check(maps, digest)` raises DamagedMaps unless recorded
-    page maps are whole and belong to the file with that digest. `have_values` says whether value maps were made for
-    them."""
-
-    open: Callable[[RangeReader, Options, Maps | None], MappedFile]
-    check: Callable[[bytes, str], object]
-    have_values: Callable[[bytes], bool]
-
-
-@dataclass(frozen=True)
 class Format:
     """One format: how its files are recognized, opened and written.
 
@@ -70,7 +59,7 @@ class Format:
     - `options`: each option of the format, with a description.
     - `infer`: the columns of a file, from its rows, for formats whose files do not declare them; `merge`: the columns
       of several files together. The option `schema` holds the result.
-    - `page_maps`: how page maps are opened and checked, for formats with pages.
+    - `page_maps`: opens a file with its recorded page maps, if any, for formats with pages.
     - `by_ordinal`: the offset of a pointer counts rows of the file, not bytes.
     - `of_table`: the options to read a file without column names with the columns that a table declares.
     - `added`: columns of the files that no table declares.
@@ -82,7 +71,7 @@ class Format:
     options: Mapping[str, str] | None = None
     infer: Callable[[RangeReader, Options], pa.Schema] | None = None
     merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
-    page_maps: PageMaps | None = None
+    page_maps: Callable[[RangeReader, Options, Maps | None], MappedFile] | None = None
     by_ordinal: bool = False
     of_table: Callable[[pa.Schema], Options] | None = None
     added: tuple[str, ...] = ()
@@ -94,7 +83,7 @@ FORMATS: dict[str, Format] = {
     "parquet": Format(
         open_parquet,
         MAGIC,
-        page_maps=PageMaps(open_parquet, check_parquet_maps, have_values),
+        page_maps=open_parquet,
         by_ordinal=True,
         style=parquet_style,
     ),
@@ -158,10 +147,10 @@ def open_mapped(
     read. DamagedMaps unless they equal the result of `export_maps` for this file."""
     of_format, ddl = _split(options)
     if ddl is None:
-        return _page_maps(format).open(reader, of_format, maps)
+        return _opener(format)(reader, of_format, maps)
     columns = declared_columns(ddl)
     try:
-        file = _page_maps(format).open(reader, of_format, maps)
+        file = _opener(format)(reader, of_format, maps)
     except SourceError:
         other = detect_table_format(reader) if has_field_ids(columns) else format
         if other == format:
@@ -178,15 +167,18 @@ def detect_table_format(reader: RangeReader) -> str:
 
 def check_maps(format: str, maps: bytes, digest: str) -> None:
     """DamagedMaps unless recorded page maps are whole and belong to the file with this digest."""
-    _page_maps(format).check(maps, digest)
+    _opener(format)
+    check_parquet_maps(maps, digest)
 
 
 def maps_have_values(format: str, maps: bytes) -> bool:
     """Whether value maps were made for recorded page maps, which `check_maps` has checked."""
-    return _page_maps(format).have_values(maps)
+    _opener(format)
+    return have_values(maps)
 
 
-def _page_maps(format: str) -> PageMaps:
+def _opener(format: str) -> Callable[[RangeReader, Options, Maps | None], MappedFile]:
+    """The function that opens a file with page maps. UnsupportedFormat for a format that has none."""
     found = FORMATS[format].page_maps
     if found is None:
         raise UnsupportedFormat(f"format {format} has no page maps", "recorded page maps")
@@ -280,8 +272,9 @@ class FittingWriter:
     def __init__(self, writer: Writer, schema: pa.Schema, path: str, names: Mapping[str, str] | None = None) -> None:
         """`names`: the name in the file of each column of `schema`, where they differ."""
         self._writer, self._schema, self._path = writer, schema, path
-        renamed = [field.with_name(names[field.name]) for field in schema] if names else schema
-        self._in_file = pa.schema(renamed)
+        self._in_file = schema
+        if names:
+            self._in_file = pa.schema([field.with_name(names[field.name]) for field in schema])
 
     @property
     def size(self) -> int:

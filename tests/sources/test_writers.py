@@ -261,6 +261,18 @@ def test_columns_without_names_are_written_by_place() -> None:
     assert rows_of(written(table, "orc", options, like=first), "orc", options) == table
 
 
+def test_lists_nested_deeper_than_arrow_passes_a_schema_are_written() -> None:
+    """Arrow's C interface, which copies schemas, takes 64 levels."""
+    kind: pa.DataType = pa.int32()
+    value: object = 1
+    for _ in range(80):
+        kind, value = pa.list_(kind), [value]
+    batch = pa.RecordBatch.from_pydict({"a": [value]}, schema=pa.schema([("a", kind)]))
+    writer = open_writer(style_of(None, "orc"), batch.schema, "deep.orc")
+    writer.write(batch)
+    check_written(writer.finish(), "orc", None, "deep.orc", [batch])
+
+
 def test_formats_that_are_not_written_say_so() -> None:
     with pytest.raises(
         UnsupportedFormat, match="Gnomon writes no files of format sequence; expected one of parquet, avro"

@@ -17,15 +17,15 @@ from gnomon.sources.orc.schema import Type, arrow_field
 from gnomon.sources.orc.streams import Damage, OrcError
 from gnomon.sources.orc.stripe_rows import Share, plan, read_shares, scan_stripe
 from gnomon.sources.pointers import (
+    batch_without_columns,
     distinct_rows,
     even_splits,
     first_of_each,
     group_of_rows,
     in_pointer_order,
     table_without_columns,
-    with_pointers,
+    with_ordinals,
 )
-from gnomon.sources.types import int32s, int64s
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 INT32_MAX = (1 << 31) - 1
@@ -114,20 +114,9 @@ class OrcFile:
             with _error_context(path, stripe.offset, f"stripe {ordinal}"):
                 metas = load_stripes(reader, self._footer, {}, [ordinal], requested)
                 for arrays, rows in scan_stripe(reader, metas[ordinal], requested):
-                    yield self._batch(arrays, schema, stripe.first_row + seen, rows)
+                    batch = pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch_without_columns(rows)
+                    yield with_ordinals(batch, stripe.first_row + seen, self.row_bytes)
                     seen += rows
-
-    def _batch(self, arrays: Sequence[pa.Array], schema: pa.Schema, first: int, rows: int) -> pa.RecordBatch:
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        else:
-            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return with_pointers(
-            batch,
-            int64s(np.arange(first, first + rows, dtype=np.int64)),
-            int32s(np.zeros(rows, dtype=np.int32)),
-            int32s(np.full(rows, self.row_bytes, dtype=np.int32)),
-        )
 
     def units(self, offsets: Numbers) -> Numbers:
         """The stripes."""

@@ -14,7 +14,7 @@ DELTA ones:
   lengths of the other two DELTA encodings are packed in the same way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -57,8 +57,8 @@ from gnomon.sources.parquet.synthetic_file import (
     open_with_pyarrow,
 )
 from gnomon.sources.parquet.thrift import Decoder, ThriftError
-from gnomon.sources.pointers import with_pointers
-from gnomon.sources.types import int32s, int64s
+from gnomon.sources.pointers import batch_without_columns, with_ordinals
+from gnomon.sources.types import int64s
 
 DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY = 5, 6, 7
 DELTAS = (DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY)
@@ -394,12 +394,7 @@ def scan_group(
         seen += batch.num_rows
         if seen > group.rows:
             break
-        yield with_pointers(
-            batch,
-            int64s(np.arange(first, first + batch.num_rows, dtype=np.int64)),
-            int32s(np.zeros(batch.num_rows, dtype=np.int32)),
-            int32s(np.full(batch.num_rows, row_bytes, dtype=np.int32)),
-        )
+        yield with_ordinals(batch, first, row_bytes)
     if seen != group.rows:
         raise places[0].damaged(f"{seen} rows read, the row group has {group.rows}")
 
@@ -423,7 +418,12 @@ def _exact(
                 raise
         else:
             return
-    for batch in _batches(reader, group.rows, template, places):
+    yield from _after(seen, _batches(reader, group.rows, template, places))
+
+
+def _after(seen: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of the batches without the first `seen`."""
+    for batch in batches:
         known = min(seen, batch.num_rows)
         seen -= known
         if known < batch.num_rows:
@@ -434,7 +434,8 @@ def _batches(
     reader: RangeReader, rows: int, template: FooterTemplate, places: Sequence[ChunkPlace]
 ) -> Iterator[pa.RecordBatch]:
     if not places:
-        yield from _rows_without_columns(rows)
+        for first in range(0, rows, BATCH):
+            yield batch_without_columns(min(BATCH, rows - first))
         return
     try:
         seen = 0
@@ -450,12 +451,7 @@ def _batches(
     parts = reader.read_ranges([(place.chunk.start, place.chunk.compressed) for place in places])
     coded = [Coded.of_chunk(place, part) for place, part in zip(places, parts, strict=True)]
     with _scan_errors(places):
-        for batch in open_recoded(template, rows, coded).iter_batches(_batch_rows(rows, places), use_threads=False):
-            check_leaf_lengths(batch)
-            known = min(seen, batch.num_rows)
-            seen -= known
-            if known < batch.num_rows:
-                yield batch.slice(known)
+        yield from _after(seen, _checked(open_recoded(template, rows, coded), rows, places))
 
 
 def _streamed(
@@ -469,9 +465,15 @@ def _streamed(
             ChunkEntry(chunk.codec, chunk.values, chunk.uncompressed, chunk.compressed, chunk.start, chunk.data_offset)
         )
     with PageCheckingFile(reader, template.footer(rows, chunks), places) as file, _scan_errors(places, file):
-        for batch in open_with_pyarrow(file, BUFFER).iter_batches(_batch_rows(rows, places), use_threads=False):
-            check_leaf_lengths(batch)
-            yield batch
+        yield from _checked(open_with_pyarrow(file, BUFFER), rows, places)
+
+
+def _checked(file: pq.ParquetFile, rows: int, places: Sequence[ChunkPlace]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, decoded fewer at a time if they are long."""
+    total = sum(max(place.chunk.uncompressed, 0) for place in places)
+    for batch in file.iter_batches(max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1), use_threads=False):
+        check_leaf_lengths(batch)
+        yield batch
 
 
 @contextmanager
@@ -488,14 +490,3 @@ def _scan_errors(places: Sequence[ChunkPlace], file: PageCheckingFile | None = N
         if isinstance(error, pa.ArrowNotImplementedError):
             raise UnsupportedFormat(f"{where}: {error}", places[0].path, offset) from error
         raise DamagedSource(f"{where}: cannot be decoded: {error}", places[0].path, offset) from error
-
-
-def _batch_rows(rows: int, places: Sequence[ChunkPlace]) -> int:
-    """The number of rows to decode at a time: fewer if they are long."""
-    total = sum(max(place.chunk.uncompressed, 0) for place in places)
-    return max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1)
-
-
-def _rows_without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    for first in range(0, rows, BATCH):
-        yield pa.RecordBatch.from_struct_array(pa.array([{}] * min(BATCH, rows - first), pa.struct([])))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, types
 
+from gnomon.sources.pointers import batch_without_columns
 from gnomon.sources.text.text_file import Block, check_utf8
 from gnomon.sources.types import RefusedValue, from_text
 
@@ -203,7 +204,7 @@ class CsvBlock(Block):
             except RefusedValue as error:
                 raise RefusedValue(error.index, f"column {field.name}: {error}") from None
         if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * (end - begin), pa.struct([])))
+            return batch_without_columns(end - begin)
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
 
