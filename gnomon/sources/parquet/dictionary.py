@@ -28,13 +28,13 @@ from gnomon.sources.parquet.page_values import (
 )
 from gnomon.sources.parquet.value_map import Content, IndexMap, MappedPage, PagePart, ValueMap, pieces_of
 
-PageKey = tuple[int, int, int, int]  # row group, leaf, offset and length of the page
-MAPS_LIMIT = 4 << 20  # bytes
-DICTIONARIES_LIMIT = 32 << 20  # bytes
-
-Key = tuple[int, int]  # row group, leaf
+MAPS_LIMIT = 4 << 20  # bytes, for the maps of a file
+DICTIONARIES_LIMIT = 32 << 20  # bytes, for the dictionaries of all files
 MOST_OF_A_PAGE = 0.75  # a page is read whole where its wanted parts take a larger share of it
 KEPT_WHOLE = 256 << 10  # unpacked bytes of a dictionary that is kept whole although it has a map
+
+Key = tuple[int, int]  # row group, leaf
+PageKey = tuple[int, int, int, int]  # row group, leaf, offset and length of the page
 
 
 class Recorded(Protocol):

@@ -30,12 +30,12 @@ LEAST_SLICED = FRAGMENT  # content bytes of a stream that is decompressed slice 
 RUNS = 64  # runs that a loop of Python decodes; for a page of more, pyarrow is faster
 COMPILED_RUNS = 1 << 30
 WIDTH_LIMIT = 32  # bits
-Span = tuple[int, int]  # values of a page: (first, after the last)
-
 LENGTH_BYTES = 4  # before a byte array, and before levels
 LIKELY, LIKELY_BYTES = 1.2, 64 << 10  # margin over the share of a page that the first values are expected to take
 LOOK_AHEAD = 4  # byte arrays
 NUMBERS_LIMIT = 1 << 24  # indices that pyarrow may decode in one call
+
+Span = tuple[int, int]  # values of a page: (first, after the last)
 
 
 class Unpacked(NamedTuple):

@@ -11,7 +11,7 @@ give a type is refused alone, so that the other columns of the file can be read.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -257,20 +257,10 @@ def _decode_values(
     return array
 
 
+@lru_cache(CHOICES)
 def _template(kind: int, width: int) -> FooterTemplate:
-    return _template_of_width(width) if kind == FIXED_BYTES else _template_of_type(kind)
-
-
-@cache
-def _template_of_type(kind: int) -> FooterTemplate:
-    return _one_column_template(kind, [])
-
-
-def _template_of_width(width: int) -> FooterTemplate:
-    return _one_column_template(FIXED_BYTES, [(2, thrift.I32, thrift.integer(width))])
-
-
-def _one_column_template(kind: int, length: list[tuple[int, int, bytes]]) -> FooterTemplate:
+    """The template of one required column of a physical type. `width`: bytes of a value of a fixed length."""
+    length = [(2, thrift.I32, thrift.integer(width))] if kind == FIXED_BYTES else []
     fields = [(1, thrift.I32, thrift.integer(kind)), *length, (3, thrift.I32, thrift.integer(0))]  # 0: required
     element = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
     column = Column(0, "v", (element,), (Leaf(0, kind, (b"v",), 0, 0, 0),), flat=True, padded_decimal=False)

@@ -47,8 +47,9 @@ from gnomon.sources.parquet.page_header import (
     read_header,
 )
 from gnomon.sources.parquet.page_map import PageMap, Range
-from gnomon.sources.parquet.page_values import decoding, decompress_page, level_section
+from gnomon.sources.parquet.page_values import LENGTH_BYTES, decoding, decompress_page, level_section
 from gnomon.sources.parquet.synthetic_file import (
+    INT32,
     UNCOMPRESSED,
     ChunkEntry,
     FooterTemplate,
@@ -62,11 +63,9 @@ from gnomon.sources.types import int64s
 
 DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY = 5, 6, 7
 DELTAS = (DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY)
-INT32 = 1  # physical type
 WORD = 1 << 64
 WIDEST = 64  # bits of a packed difference
 LONGEST_BLOCK = 1 << 20  # numbers
-LENGTH_BYTES = 4
 MOST_BYTES = (1 << 31) - 1  # of the values of a page
 Rows = NDArray[np.int64]  # ordinals in the row group, ascending
 # Types whose pages pyarrow can give as indices into their dictionary. So one wanted row of a page with half a million
