@@ -28,7 +28,7 @@ from gnomon.sources.avro.rows import VALUE, row_schema
 from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union, is_null, parse_schema
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.types import Column, Unfit, arrays_of, plan_columns
+from gnomon.sources.types import Column, Unfit, arrays_of, holds, plan_columns
 
 Pieces = list[bytes]
 WIDTHS = {"int": pa.int32(), "long": pa.int64()}
@@ -214,7 +214,7 @@ class AvroWriter:
         self._nodes = _nodes(parse_schema(text))
         self._fields = row_schema(text).arrow
         for column, field in zip(self._columns, self._fields, strict=True):
-            if column.given and _is_json(field.type):
+            if column.given and holds(field.type, lambda kind: isinstance(kind, pa.JsonType)):
                 raise UnsupportedFormat("a recursive type, which Gnomon does not write", path, column=field.name)
         self._pack, self._sync = PACKERS[style.codec], secrets.token_bytes(SYNC_BYTES)
         metadata = {CODEC_KEY: style.codec.encode(), SCHEMA_KEY: text}
@@ -296,10 +296,6 @@ def _with_columns(text: bytes, columns: Sequence[Column], path: str) -> bytes:
     except (Malformed, LimitExceeded) as error:
         raise UnsupportedFormat(f"its schema cannot take other columns: {error}", path) from None
     return changed
-
-
-def _is_json(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.JsonType) or any(_is_json(kind.field(i).type) for i in range(kind.num_fields))
 
 
 MOMENTS = {"ms": "millis", "us": "micros", "ns": "nanos"}

@@ -17,7 +17,7 @@ from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.orc.reader import open_orc
 from gnomon.sources.orc.values import FIRST_GREGORIAN
-from gnomon.sources.types import arrays_of, leaves, plan_columns
+from gnomon.sources.types import arrays_of, leaves, plan_columns, rebuilt
 
 STRIPE_BYTES = 64 << 20
 # by CompressionKind; pyarrow has no LZO and no Brotli
@@ -73,7 +73,7 @@ class OrcWriter:
 
     def __init__(self, style: OrcStyle, schema: pa.Schema, path: str) -> None:
         self._path = path
-        self._columns = plan_columns(style.fields, schema, _natural, path)
+        self._columns = plan_columns(style.fields, schema, lambda kind: rebuilt(kind, _natural), path)
         self._schema = pa.schema([column.field for column in self._columns])
         self._out = pa.BufferOutputStream()
         self._file = orc.ORCWriter(self._out, compression=style.codec, stripe_size=STRIPE_BYTES)
@@ -133,12 +133,7 @@ class OrcWriter:
 
 
 def _natural(kind: pa.DataType) -> pa.DataType:
-    if types.is_struct(kind):
-        return pa.struct([one.with_type(_natural(one.type)) for one in kind])
-    if types.is_map(kind):
-        return pa.map_(_natural(kind.key_type), _natural(kind.item_type))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_natural(kind.value_type))
+    """The type in which the values of a new column are written, for a type that is not nested."""
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):

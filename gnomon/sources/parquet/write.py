@@ -18,7 +18,7 @@ from gnomon.sources.parquet.footer import ARROW_SCHEMA, CODECS, Footer, parse_fo
 from gnomon.sources.parquet.reader import open_parquet, read_footer
 from gnomon.sources.parquet.synthetic_file import INT96
 from gnomon.sources.parquet.thrift import LIST, Decoder
-from gnomon.sources.types import arrays_of, plan_columns
+from gnomon.sources.types import arrays_of, holds, plan_columns
 
 GROUP_BYTES = 64 << 20  # Arrow bytes after which a row group is written
 PAGE_BYTES = 1 << 20
@@ -132,13 +132,11 @@ def _whole_decimals(schema: pa.Schema, footer: Footer) -> bool:
 def _names_items(schema: pa.Schema) -> bool:
     """Whether some list names its items differently from the format's rule."""
 
-    def within(kind: pa.DataType) -> bool:
+    def is_named(kind: pa.DataType) -> bool:
         is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        if is_list and kind.value_field.name != "element":
-            return True
-        return any(within(kind.field(i).type) for i in range(kind.num_fields))
+        return bool(is_list and kind.value_field.name != "element")
 
-    return any(within(one.type) for one in schema)
+    return any(holds(one.type, is_named) for one in schema)
 
 
 class ParquetWriter:
@@ -212,7 +210,7 @@ class ParquetWriter:
     def _as_int96(self) -> bool:
         """Whether timestamps are written as INT96. pyarrow writes all timestamps so, or none; so all, if the file has
         any."""
-        timed = {column.field.name for column in self._columns if _has_timestamps(column.field.type)}
+        timed = {column.field.name for column in self._columns if holds(column.field.type, types.is_timestamp)}
         kept = {column.field.name for column in self._columns if column.kept}
         old = self._style.int96 & timed
         if old and timed <= self._style.int96 & kept:
@@ -226,10 +224,6 @@ class ParquetWriter:
                     expected="all or none",
                 )
         return False
-
-
-def _has_timestamps(kind: pa.DataType) -> bool:
-    return bool(types.is_timestamp(kind)) or any(_has_timestamps(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _natural(kind: pa.DataType) -> pa.DataType:

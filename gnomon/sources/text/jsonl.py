@@ -33,9 +33,11 @@ from gnomon.sources.types import (
     Shape,
     TooManyNames,
     decode_object,
+    holds,
     infer_rows,
     one_value,
     parse_ddl,
+    rebuilt,
     schema_of,
     texts_of,
     to_ddl,
@@ -177,7 +179,8 @@ def jsonl_style(reader: RangeReader | None, options: Options) -> JsonlStyle:
     schema = open_jsonl(reader, options).schema
     opened = read_ends(reader, options, HEAD_BYTES)
     rows = [_values(line) for line in opened.head[opened.first :].splitlines()[:1000] if line.strip()]
-    mapped = {one.name for one in schema if _has_map(one.type)}  # columns where a null may be that of a map entry
+    # columns where a null may be that of a map entry
+    mapped = {one.name for one in schema if holds(one.type, types.is_map)}
     nulls = any(_has_null(value, name in mapped) for row in rows for name, value in (row or {}).items())
     path = reader.name.lower()
     of_name = next((one for one in ENDINGS if one in path.rpartition("/")[2]), ENDINGS[0])
@@ -192,10 +195,6 @@ def _values(line: bytes) -> dict[str, bytes] | None:
         return {name: bytes(value) for name, value in decode_object(one_value(line)).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    return bool(types.is_map(kind)) or any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _has_null(value: bytes, mapped: bool) -> bool:
@@ -272,14 +271,12 @@ def _joined(lengths: Sequence[int], items: Sequence[str], valid: Sequence[bool],
 
 
 def _natural(kind: pa.DataType) -> pa.DataType:
-    if types.is_struct(kind):
-        return pa.struct([one.with_type(_natural(one.type)) for one in kind])
-    if types.is_map(kind):
-        if not types.is_string(kind.key_type):
-            raise TypeError("JSON has only string keys")
-        return pa.map_(pa.string(), _natural(kind.item_type))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_natural(kind.value_type))
+    if holds(kind, lambda each: types.is_map(each) and not types.is_string(each.key_type)):
+        raise TypeError("JSON has only string keys")
+    return rebuilt(kind, _natural_flat)
+
+
+def _natural_flat(kind: pa.DataType) -> pa.DataType:
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if not types.is_binary(kind):

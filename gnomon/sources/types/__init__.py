@@ -12,10 +12,12 @@ from gnomon.sources.types.arrays import (
     common_moments,
     common_moments_named,
     first_difference,
+    holds,
     int32s,
     int64s,
     is_list,
     leaves,
+    rebuilt,
     with_moments_named,
 )
 from gnomon.sources.types.ddl import (
@@ -86,6 +88,7 @@ __all__ = [
     "fit",
     "from_text",
     "has_field_ids",
+    "holds",
     "infer_rows",
     "int32s",
     "int64s",
@@ -97,6 +100,7 @@ __all__ = [
     "one_value",
     "parse_ddl",
     "plan_columns",
+    "rebuilt",
     "record_of",
     "schema_of",
     "texts_of",

@@ -7,7 +7,7 @@ unit has to be refused.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,22 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
+def holds(kind: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one within it, is of a kind."""
+    return bool(is_kind(kind)) or any(holds(kind.field(i).type, is_kind) for i in range(kind.num_fields))
+
+
+def rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with each innermost type changed. All lists become plain ones."""
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(rebuilt(field.type, change)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(rebuilt(kind.key_type, change), rebuilt(kind.item_type, change))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(rebuilt(kind.value_type, change))
+    return change(kind)
+
+
 def first_difference(one: pa.Array, two: pa.Array) -> int | None:
     """The first row in which two arrays of one type and length differ; None if they are equal.
 
@@ -68,7 +84,7 @@ def first_difference(one: pa.Array, two: pa.Array) -> int | None:
 
 
 def _same(one: pa.Array, two: pa.Array) -> bool:
-    if not _has_floats(one.type):
+    if not holds(one.type, types.is_floating):
         return bool(one.equals(two))
     if types.is_floating(one.type):
         return bool(_bits(one).equals(_bits(two)))
@@ -90,10 +106,6 @@ def _bits(array: pa.Array) -> pa.Array:
     kind = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[array.type.bit_width]
     nan = pc.is_nan(array.cast(pa.float32()) if types.is_float16(array.type) else array)
     return pc.if_else(nan, pa.scalar(1, kind), array.view(kind))
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    return bool(types.is_floating(kind)) or any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def map_parts(array: pa.MapArray) -> list[pa.Array]:

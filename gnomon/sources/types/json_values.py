@@ -23,6 +23,7 @@ from pyarrow import types
 
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import OptionError
+from gnomon.sources.types.arrays import rebuilt
 from gnomon.sources.types.ddl import COMMENT
 from gnomon.sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
 
@@ -267,15 +268,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 def _carrier(kind: pa.DataType) -> pa.DataType:
     """The type, with text in place of each type that pyarrow does not convert from text."""
-    if types.is_temporal(kind) or types.is_decimal(kind):
-        return pa.string()
-    if types.is_list(kind):
-        return pa.list_(_carrier(kind.value_type))
-    if types.is_map(kind):
-        return pa.map_(_carrier(kind.key_type), _carrier(kind.item_type))
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_carrier(field.type)) for field in kind])
-    return kind
+    return rebuilt(kind, lambda each: pa.string() if types.is_temporal(each) or types.is_decimal(each) else each)
 
 
 def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
