@@ -2,7 +2,7 @@
 types of the table.
 
 Names match without regard to case. Columns of a lake table match by field id, or by the names on record
-(`types.field_ids`). In a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A value is
+(`types.ddl`). In a file without names (`_col0`, `_col1`: old Hive's ORC) columns match by position. A value is
 cast to the declared type where that type holds it exactly, and refused otherwise. Columns that the table does not
 declare are left out. If a file lacks a column that has a default, all its rows have the default.
 """

@@ -1,7 +1,7 @@
 """The columns of a schema: how a value is read, skipped or left out, and how the values become Arrow arrays.
 `ColumnFactory` makes the columns.
 
-`read`, `skip` and `fill` write lines of a decoder, as a `Program`: Python source that `decoder` compiles for a schema
+`read`, `skip` and `fill` write lines of a decoder, as a `Program`: Python source that `rows` compiles for a schema
 and a choice of columns. It contains only generated names and numbers, never a name or a value of the file. Its
 variables: `b` is the bytes, `p` the position in them, `v` the last number read; `a3` appends to list 3; the others are
 the arguments of `make`. The decoder appends raw values to lists: numbers in zigzag form, strings and fixed-length

@@ -3,13 +3,12 @@ which then reads no page headers. Value maps may follow them; then the fetch rea
 
     GPM1 | crc32 of all that follows, 4 bytes | footer digest, 16 bytes | page maps
     GPM2 | crc32 of all that follows, 4 bytes | footer digest, 16 bytes | length of the page maps, 4 bytes | page maps
-         | value maps (`value_map_codec`)
+         | value maps (see below)
 
 The page maps are numbers of 8 bytes, deflated. All numbers are little-endian. First comes the number of chunks. Then
 come columns over all chunks: row group, leaf, pages (-1: no map), offset and length of the dictionary page (0: none),
 and 0 where only a page itself shows whether it needs the dictionary. Then come columns over all pages in order: offset,
-length, first row, and whether it
-needs the dictionary.
+length, first row, and whether it needs the dictionary.
 
 The value maps of a file's pages are deflated together. First come numbers of 8 bytes: the number of maps, and columns
 over all maps: row group, leaf, offset and length of the page, the numbers of the map (`Stored`), and the lengths of its
