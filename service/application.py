@@ -10,15 +10,16 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service.access import Guard, GuardedApp, Tokens
-from gnomon.service.api import ProtectedApp, Service, add_pages, add_routes, document, origins
+from gnomon.service.api import CORS, Service, add_pages, add_routes, document, origins
 from gnomon.service.errors import TABLE, problem_response
-from gnomon.service.http import LongPathsApp, RefusalsApp, route_path
+from gnomon.service.http import route_path
 from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines, setup
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
@@ -72,10 +73,9 @@ def create_app(
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
     app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
-    app.add_middleware(LongPathsApp)
     app.add_middleware(GuardedApp, guard=guard, roots=lambda: service.indexes.roots)
-    app.add_middleware(RefusalsApp, roots=lambda: service.indexes.roots)
-    app.add_middleware(ProtectedApp, origins=may_read)
+    if may_read:
+        app.add_middleware(CORSMiddleware, allow_origins=may_read, **CORS)
     log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
     following = Following(service, metrics, guard.tokens)
     app.state.following, app.state.at_end = following, _nothing

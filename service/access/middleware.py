@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,7 +16,7 @@ from gnomon.service.access.client_address import Peers, client_network
 from gnomon.service.access.rate_limit import Rates
 from gnomon.service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
 from gnomon.service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorized, problem_response
-from gnomon.service.http import route_path
+from gnomon.service.http import ENCODED, route_path
 from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
 
@@ -92,19 +93,30 @@ class Guard:
 
 
 class GuardedApp:
-    """The layer around the routes. It answers a refused request with a problem, and no route runs."""
+    """The layer around the routes. It answers a refused request with a problem, and no route runs: a request that the
+    connection refused (its error is in `scope["state"]["refused"]`), and one that the guard does not admit. It decodes
+    a long path, which the connection left encoded, of an admitted request only."""
 
     def __init__(self, app: ASGIApp, guard: Guard, roots: Callable[[], Roots]) -> None:
         self._app, self._guard, self._roots = app, guard, roots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "http" and (error := self._refusal(scope)) is not None:
+            await problem_response(Request(scope, receive), error, self._roots)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Exception | None:
+        state = scope.setdefault("state", {})
+        error: Exception | None = state.get("refused")
+        if error is None:
             try:
                 self._guard.admit(scope)
-            except (Unauthorized, TokensUnread, TooManyRequests) as error:
-                await problem_response(Request(scope, receive), error, self._roots)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+            except (Unauthorized, TokensUnread, TooManyRequests) as refusal:
+                return refusal
+            if state.pop(ENCODED, False):
+                scope["path"] = unquote(scope["path"])
+        return error
 
 
 def asker_of(scope: Scope) -> Asker:

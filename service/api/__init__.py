@@ -18,16 +18,17 @@
 - `examples`      the examples in the OpenAPI document
 """
 
-from gnomon.service.api.headers import ProtectedApp, origins
+from gnomon.service.api.headers import CORS, headers_of, origins
 from gnomon.service.api.openapi import document
 from gnomon.service.api.pages import add_pages
 from gnomon.service.api.routes import Service, add_routes
 
 __all__ = [
-    "ProtectedApp",
+    "CORS",
     "Service",
     "add_pages",
     "add_routes",
     "document",
+    "headers_of",
     "origins",
 ]

@@ -1,7 +1,6 @@
 """HTTP below the routes: connections, TLS, requests as paths, queries and bodies.
 
 - `connection`        HTTP/1.1 on one connection, with limits
-- `protocol_errors`   answers to requests that the connection refused
 - `limits`            the limits of a connection, from the settings
 - `idle_connections`  closes an idle connection where there are too many
 - `request_cycle`     a request and its answer on a connection
@@ -15,10 +14,9 @@
 
 from gnomon.service.http.connection import protocol
 from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
-from gnomon.service.http.protocol_errors import RefusalsApp
 from gnomon.service.http.requests import (
+    ENCODED,
     Batch,
-    LongPathsApp,
     may_lack_slashes,
     parse_batch,
     path_key,
@@ -28,12 +26,11 @@ from gnomon.service.http.requests import (
 from gnomon.service.http.tls import tls_context
 
 __all__ = [
+    "ENCODED",
     "NAMES",
     "OPTIONS",
     "Batch",
-    "LongPathsApp",
     "Options",
-    "RefusalsApp",
     "cut",
     "may_lack_slashes",
     "no_others",

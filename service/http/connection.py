@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: uvicorn's protocol over httptools, with a limit on everything a client may send or hold.
 
 A request that is refused before its routes see it (400, 408, 414, 431, or 503 for one connection too many) is answered
-in its turn, through the whole app, which finds the error in its scope (`protocol_errors`): so it is logged, counted and
-has an id like any other. A request whose client has left is cancelled."""
+in its turn, through the whole app, which finds the error in its scope (`access.GuardedApp`): so it is logged, counted
+and has an id like any other. A request whose client has left is cancelled."""
 
 import asyncio
 import ssl

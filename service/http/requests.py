@@ -4,10 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service.errors import BadRequest, Overloaded, TooLarge
 from gnomon.service.http import batch_json
@@ -65,18 +64,6 @@ def may_lack_slashes(scope: Mapping[str, Any], key: str) -> bool:
     before = unquote_to_bytes(raw).removesuffix(key.encode(errors="replace"))
     sent = b"/" + raw.split(b"/", before.count(b"/"))[-1]
     return b"/" in sent[1:] and b"//" not in sent
-
-
-class LongPathsApp:
-    """The layer that decodes a path which the connection left encoded. It lies below the layer that refuses callers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("state", {}).pop(ENCODED, False):
-            scope["path"] = unquote(scope["path"])
-        await self._app(scope, receive, send)
 
 
 async def read_body(request: Request, most_bytes: int, bodies: Memory, client: str) -> tuple[bytes, Hold]:

@@ -1,4 +1,5 @@
-"""The outermost layer: each request gets an id, is counted and logged, whatever became of it."""
+"""The outermost layer: each request gets an id, is counted and logged, and its answer gets the headers of every answer,
+whatever became of it."""
 
 import os
 import re
@@ -10,7 +11,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gnomon.service import costs
-from gnomon.service.api import Service
+from gnomon.service.api import Service, headers_of
+from gnomon.service.http import route_path
 from gnomon.service.logs import AccessLog, Entry
 from gnomon.service.metrics.counters import OTHER
 from gnomon.service.metrics.exposition import Metrics
@@ -33,7 +35,8 @@ class Following(Protocol):
 
 class WatchedApp:
     """Gives each request an id: its own `X-Request-Id` if that is valid, else a new one. Every answer has the id in
-    this header; the app finds it in `scope["state"]["request_id"]`.
+    this header; the app finds it in `scope["state"]["request_id"]`. Every answer also has the headers of `headers_of`,
+    unless the app set one of the same name.
 
     A span that is recorded gets a child for each step of the request.
     Spans in `scope["state"]["spans"]` get the path of the route in place of the path of the request. The layer sets
@@ -64,6 +67,7 @@ class WatchedApp:
         if spans is not None:
             spans.hide(scope)
         status, sent = 0, 0
+        added = headers_of(route_path(scope), scope.get("scheme") == "https")
 
         async def watched(message: Message) -> None:
             nonlocal status, sent
@@ -71,7 +75,9 @@ class WatchedApp:
                 status = message["status"]
                 if spans is not None:
                     spans.show(self._template(scope))
-                message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+                given = message.get("headers", ())
+                there = {name.lower() for name, _ in given}
+                message["headers"] = [*given, *(one for one in added if one[0] not in there), (HEADER, request_id)]
                 if cost.table_version is not None:
                     message["headers"].append((TABLE_VERSION, cost.table_version.encode()))
             elif message["type"] == "http.response.body":
