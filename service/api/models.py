@@ -45,8 +45,10 @@ class Step(BaseModel):
     cached: bool = Field(description="whether it was in memory")
     begin_us: int = Field(description="microseconds from the begin of the look-up")
     microseconds: int
-    count: int = Field(default=1, description="how many steps that are alike it stands for; their numbers are summed")
-    end_us: int = Field(default=0, description="of steps that are told as one: when the last of them ended")
+    count: int = Field(
+        default=1, description="the number of equal steps that are shown as this one; their numbers are summed"
+    )
+    end_us: int = Field(default=0, description="of several steps shown as one: when the last of them ended")
 
 
 class ReadThrough(BaseModel):
@@ -57,7 +59,7 @@ class ReadThrough(BaseModel):
 
 
 class Explain(BaseModel):
-    """What an answer cost; of a batch the sums alone."""
+    """The cost of an answer. For a batch, only the sums over all keys."""
 
     bucket: int | None = None
     index: IndexCost

@@ -278,7 +278,7 @@ def _with_columns(options: Options, columns: list[str] | None) -> Options:
 
 
 async def get_indexes(request: Request) -> Response:
-    """The indexes of the service that the token may ask, the default first."""
+    """The indexes that the token allows; the default index comes first."""
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
     root = request.scope.get("root_path", "").rstrip("/")
@@ -286,7 +286,7 @@ async def get_indexes(request: Request) -> Response:
 
 
 async def get_index(request: Request) -> Response:
-    """What an index is of, what its snapshot holds, and how its rows lie in partitions and buckets."""
+    """One index: its key, its columns, its newest snapshot, and the rows of each partition and bucket."""
     service, served = _service(request), _served(request)
     is_default = served is service.indexes.default
     told = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
@@ -294,12 +294,13 @@ async def get_index(request: Request) -> Response:
 
 
 async def healthz(request: Request) -> Response:
-    """The process answers."""
+    """Whether the process answers."""
     return _answer(b'{"alive": true}')
 
 
 async def readyz(request: Request) -> Response:
-    """What is served of each index, and what its source holds beyond; 503 while none could be opened yet."""
+    """The state of each index: its snapshot, and the source files that the snapshot does not cover. 503 while no index
+    is open."""
     tokens = request.app.state.guard.tokens
     try:
         told = readiness(_service(request).indexes)

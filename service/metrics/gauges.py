@@ -58,20 +58,20 @@ class Gauges(Collector):
             *self._of_caches(),
             Gauge(
                 "gnomon_tokens_refused",
-                "1 while the tokens file cannot be read, and the tokens from before are taken.",
+                "1 while the tokens file cannot be read and earlier tokens stay valid.",
                 (),
                 lambda: [((), tokens.trouble is not None)],
             ),
             Gauge(
                 "gnomon_log_dropped",
-                "Lines of the log that were dropped because nobody took them.",
+                "Log lines that were dropped, because too many waited to be written.",
                 (),
                 lambda: [((), dropped())],
                 "counter",
             ),
             Gauge(
                 "gnomon_build_info",
-                "1, labelled with what is served by.",
+                "Always 1; its label has the version of Gnomon.",
                 ("version",),
                 lambda: [((version("gnomon-index"),), 1)],
             ),
@@ -102,7 +102,7 @@ class Gauges(Collector):
             ),
             Gauge(
                 "gnomon_threads_stuck",
-                "Threads that still wait for storage, their request answered without them.",
+                "Threads that still wait for storage after their request was answered.",
                 index,
                 each(lambda s: s.threads.stuck),
             ),
@@ -126,12 +126,17 @@ class Gauges(Collector):
             Gauge("gnomon_index_open", "1 when the index is open, 0 before.", index, each(lambda s: s.is_open)),
             Gauge(
                 "gnomon_index_unreachable",
-                "1 while the look for a newer snapshot fails.",
+                "1 while checks for a newer snapshot fail.",
                 index,
                 each(lambda s: s.unreachable is not None),
             ),
             Gauge("gnomon_snapshot_number", "The snapshot that is served.", index, each(_number)),
-            Gauge("gnomon_snapshot_age_seconds", "Time since its commit.", index, each(_age_seconds)),
+            Gauge(
+                "gnomon_snapshot_age_seconds",
+                "Seconds since the served snapshot was committed.",
+                index,
+                each(_age_seconds),
+            ),
             Gauge(
                 "gnomon_snapshot_refused",
                 "1 while the newest snapshot cannot be opened and an older one is served.",
@@ -140,13 +145,13 @@ class Gauges(Collector):
             ),
             Gauge(
                 "gnomon_coverage_files",
-                "Files of the source that the snapshot does not cover as they are now.",
+                "Source files that the snapshot does not cover in their present state.",
                 ("index", "state"),
                 self._coverage,
             ),
             Gauge(
                 "gnomon_coverage_age_seconds",
-                "Time since the source was listed for them.",
+                "Seconds since the source was last listed.",
                 index,
                 each(lambda s: s.coverage.age_seconds if s.coverage is not None else None),
             ),
@@ -170,9 +175,17 @@ class Gauges(Collector):
 
         labels = ("index", "cache")
         return [
-            Gauge("gnomon_cache_hits", "What was found in a cache.", labels, each(0), "counter"),
-            Gauge("gnomon_cache_misses", "What had to be read for a cache.", labels, each(1), "counter"),
-            Gauge("gnomon_cache_bytes", "What a cache holds.", labels, each(2)),
+            Gauge(
+                "gnomon_cache_hits", "Look-ups in a cache that found what they looked for.", labels, each(0), "counter"
+            ),
+            Gauge(
+                "gnomon_cache_misses",
+                "Look-ups in a cache that found nothing; the service then read a file.",
+                labels,
+                each(1),
+                "counter",
+            ),
+            Gauge("gnomon_cache_bytes", "Bytes in a cache.", labels, each(2)),
         ]
 
 

@@ -30,7 +30,7 @@ Row = tuple[str, str, tuple[tuple[str, str], ...], float]
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one worker in the exchange. Hand it to the worker, in whatever way it is started."""
+    """The file in which one worker publishes its samples. The parent makes it and passes it to the worker."""
 
     folder: str
     name: str

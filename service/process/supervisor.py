@@ -67,7 +67,7 @@ class _Worker:
 
 @dataclass
 class _Place:
-    """The place of one worker at a time, with the deaths of earlier workers in it."""
+    """One of the `workers` places. It has at most one worker at a time, and counts how many died there in a row."""
 
     worker: _Worker | None = None
     deaths: int = 0  # in a row
