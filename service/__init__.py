@@ -5,13 +5,13 @@ and it loads no pyspark.
 - `errors`     the status of each error, and the form of the answer to a failed request
 - `costs`      the cost of the running request so far
 - `memory`     the memory that requests share
+- `logs`       the log: messages and requests as lines of JSON
 - `tracing`    ids of spans for the log, and spans without keys
 - `redaction`  error texts without the server's folders and hidden columns
 - `settings`   the one table of settings
 - `http`       connections, TLS, requests
 - `indexes`    the indexes that are served
 - `access`     tokens, rates, client addresses
-- `logs`       log lines
 - `api`        routes and answers
 - `metrics`    metrics for Prometheus
 - `process`    the program: a socket and its worker processes

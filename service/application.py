@@ -16,12 +16,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gnomon.service import logs
 from gnomon.service.access import Guard, GuardedApp, Tokens
 from gnomon.service.api import CORS, Service, add_pages, add_routes, document, origins
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import route_path
 from gnomon.service.indexes import Indexes
-from gnomon.service.logs import AccessLog, Lines, setup
+from gnomon.service.logs import AccessLog, Lines
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
 from gnomon.service.settings import Settings, load_settings
 from gnomon.service.tracing import KeylessSpans
@@ -98,7 +99,7 @@ def app_of_environment() -> FastAPI:
     """`gnomon.service:app`, which another ASGI server runs: the settings come from GNOMON_* and from the file that
     GNOMON_CONFIG names, the log goes to stderr. Raises what `load_settings` and `create_app` raise."""
     settings = load_settings()
-    lines = setup.start()
+    lines = logs.start()
     settings.log_overridden()
     unused = [settings.where(name) for name in OF_OUR_SERVER if settings.is_given(name)]
     if unused:
@@ -106,8 +107,8 @@ def app_of_environment() -> FastAPI:
             "no effect: %s; the server that runs gnomon.service:app has options of its own", ", ".join(unused)
         )
     app = create_app(settings, lines=lines)
-    app.state.at_end = partial(setup.stop, lines)
-    atexit.register(setup.stop, lines)  # for hosts that do not run the lifespan
+    app.state.at_end = partial(logs.stop, lines)
+    atexit.register(logs.stop, lines)  # for hosts that do not run the lifespan
     return app
 
 

@@ -52,7 +52,7 @@ LEVELS = {
     ],
     "jobs": ["files", "load", "build", "dedup", "dione"],
     "indexer": ["spark", "tables", "build", "join", "datasource", "dedup"],
-    "service": ["settings", "http", "indexes", "access", "logs", "api", "metrics", "process"],
+    "service": ["settings", "http", "indexes", "access", "api", "metrics", "process"],
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 LINKED = {"btree", "indexer", "service"}  # they lie at the top; the others are folders of `gnomon`

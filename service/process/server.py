@@ -5,8 +5,8 @@ import signal
 import socket
 import threading
 
+from gnomon.service import logs
 from gnomon.service.errors import CannotListen
-from gnomon.service.logs import setup
 from gnomon.service.process.supervisor import supervise
 from gnomon.service.process.worker import Listening, Served, serve
 from gnomon.service.settings import Settings
@@ -19,15 +19,15 @@ def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then let running requests end and return.
 
     Raises what `gnomon.service.application.create_app` raises, and CannotListen."""
-    lines = setup.start()
+    lines = logs.start()
     settings.log_overridden()
     try:
         _run(settings, lines)
     finally:
-        setup.stop(lines)
+        logs.stop(lines)
 
 
-def _run(settings: Settings, lines: setup.Lines) -> None:
+def _run(settings: Settings, lines: logs.Lines) -> None:
     with _listen(settings, settings.port) as listening:
 
         def ready(served: Served) -> None:

@@ -23,9 +23,9 @@ from typing import Any
 
 import uvicorn
 
+from gnomon.service import logs
 from gnomon.service.application import create_app
 from gnomon.service.http import protocol, tls_context
-from gnomon.service.logs import setup
 from gnomon.service.metrics import Slot
 from gnomon.service.settings import Settings
 
@@ -101,7 +101,7 @@ def serve(
     settings: Settings,
     listening: Listening,
     ready: Callable[[Served], None],
-    lines: setup.Lines,
+    lines: logs.Lines,
     patient: bool = False,
     slot: Slot | None = None,
     heartbeat: Heartbeat | None = None,
@@ -178,7 +178,7 @@ def work(descriptor: int, link: Connection) -> None:
         settings, patient, slot = link.recv()
     except EOFError:
         return
-    lines = setup.start()
+    lines = logs.start()
     threading.Thread(target=_end_with_parent, args=(link, settings.shutdown_seconds), daemon=True).start()
     try:
         with Listening(fileno=descriptor) as listening:
@@ -187,7 +187,7 @@ def work(descriptor: int, link: Connection) -> None:
     except Exception as error:  # noqa: BLE001 the parent raises it, or writes it down
         _tell(link, ("failed", error))
     finally:
-        setup.stop(lines)
+        logs.stop(lines)
 
 
 def _tell(link: Connection, message: tuple[str, object]) -> None:

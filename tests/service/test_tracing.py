@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from gnomon.service.application import create_app
 from gnomon.service.costs import Cost
-from gnomon.service.logs import Lines, setup
+from gnomon.service.logs import Lines
 from gnomon.service.settings.table import Settings
 from gnomon.service.tracing import trace_ids
 from tests.service.lake import crawl_table
@@ -211,7 +211,7 @@ def test_log_lines_have_the_ids_of_the_header_where_nothing_traces(
 ) -> None:
     """Those of errors, too."""
     lines, path = log
-    handler = setup._Handler(lines)
+    handler = lines
     logger = logging.getLogger("gnomon.service")
     app = create_app(settings, lines=lines)
 

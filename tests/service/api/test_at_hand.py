@@ -22,8 +22,8 @@ from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import source_files
 from gnomon.shadow.storage import LocalStorage, may_wait, status_in_memory, waiting
 from tests.service.lake import TWICE, Client
-from tests.service.logs.test_access_log import logged
 from tests.service.metrics.test_exposition import samples
+from tests.service.test_access_log import logged
 from tests.shadow.make_index import index_source, write_source
 
 ARROW = {"accept": "application/vnd.apache.arrow.stream"}

@@ -1,4 +1,4 @@
-"""service/logs/access_log.py: one line for each request, without keys unless a setting adds them."""
+"""service/logs.py: one line for each request, without keys unless a setting adds them."""
 
 import asyncio
 import gc
@@ -13,8 +13,7 @@ import pytest
 
 from gnomon.service.application import create_app
 from gnomon.service.costs import Cost
-from gnomon.service.logs.access_log import MOST_WHOLE, AccessLog, Entry
-from gnomon.service.logs.setup import Lines
+from gnomon.service.logs import MOST_WHOLE, AccessLog, Entry, Lines
 from gnomon.service.settings.table import Settings
 
 

@@ -1,4 +1,4 @@
-"""service/logs/setup.py: one JSON object per line, whole on a pipe, and no wait for the reader."""
+"""service/logs.py: one JSON object per line, whole on a pipe, and no wait for the reader."""
 
 import json
 import logging
@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.service import costs
-from gnomon.service.logs import setup
-from gnomon.service.logs.setup import LINE_BYTES, Lines
+from gnomon.service import costs, logs
+from gnomon.service.logs import LINE_BYTES, Lines
 
 
 @pytest.fixture
@@ -35,10 +34,10 @@ def lines_of(reading: int) -> list[dict[str, Any]]:
 @pytest.fixture
 def logger(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[logging.Logger, Lines]]:
     """A logger that writes to the pipe, as a service process writes to stderr."""
-    monkeypatch.setattr(setup, "STDERR", pipe[1])
-    lines = setup.start()
+    monkeypatch.setattr(logs, "STDERR", pipe[1])
+    lines = logs.start()
     yield logging.getLogger("gnomon.test"), lines
-    setup.stop(lines)
+    logs.stop(lines)
 
 
 def test_what_is_logged_is_one_object_a_line_with_its_traceback_inside(
@@ -51,7 +50,7 @@ def test_what_is_logged_is_one_object_a_line_with_its_traceback_inside(
     except RuntimeError:
         log.exception("it failed")
     log.debug("left out")
-    setup.stop(lines)
+    logs.stop(lines)
     first, second = lines_of(pipe[0])
     assert first["message"] == "snapshot 7\nis served"
     assert (first["level"], first["logger"]) == ("INFO", "gnomon.test")
@@ -63,7 +62,7 @@ def test_what_is_logged_is_one_object_a_line_with_its_traceback_inside(
 
 def test_after_the_end_of_the_log_loggers_are_as_before(logger: tuple[logging.Logger, Lines]) -> None:
     assert logger[0].isEnabledFor(logging.INFO)
-    setup.stop(logger[1])
+    logs.stop(logger[1])
     assert not logger[0].isEnabledFor(logging.INFO)
 
 
@@ -71,7 +70,7 @@ def test_what_ends_a_thread_is_one_line(pipe: tuple[int, int], logger: tuple[log
     thread = threading.Thread(target=lambda: 1 // 0, name="looking")
     thread.start()
     thread.join()
-    setup.stop(logger[1])
+    logs.stop(logger[1])
     [line] = lines_of(pipe[0])
     assert line["message"] == "looking ended with an error"
     assert "ZeroDivisionError" in line["traceback"]
@@ -81,7 +80,7 @@ def test_a_line_says_the_request_it_was_logged_for(pipe: tuple[int, int], logger
     log, lines = logger
     costs.begin("req-1")
     log.warning("slow")
-    setup.stop(lines)
+    logs.stop(lines)
     [line] = lines_of(pipe[0])
     assert line["request_id"] == "req-1"
 
