@@ -37,7 +37,7 @@ from gnomon.service.api.readiness import readiness
 from gnomon.service.api.responses import VARY, GzipPieces, HeldResponse, Pieces, PiecesResponse, Sealed, sealed
 from gnomon.service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
 from gnomon.service.http import (
-    Batch,
+    BatchRequest,
     Options,
     cut,
     may_lack_slashes,
@@ -261,7 +261,7 @@ async def post_rows(request: Request) -> Response:
         held.close()
 
 
-async def _parsed(served: ServedIndex, content: bytes, most_keys: int) -> Batch:
+async def _parsed(served: ServedIndex, content: bytes, most_keys: int) -> BatchRequest:
     """The batch in a body. A large one is parsed in a thread: that may take long."""
     if len(content) <= SMALL_BODY:
         return parse_batch(content, most_keys)

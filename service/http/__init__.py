@@ -9,14 +9,13 @@
 - `tls`               certificates
 - `requests`          paths and bodies to keys
 - `options`           the one table of the options of a query
-- `batch_json`        the JSON of a batch
 """
 
 from gnomon.service.http.connection import protocol
 from gnomon.service.http.options import NAMES, OPTIONS, Options, cut, no_others, query_options
 from gnomon.service.http.requests import (
     ENCODED,
-    Batch,
+    BatchRequest,
     may_lack_slashes,
     parse_batch,
     path_key,
@@ -29,7 +28,7 @@ __all__ = [
     "ENCODED",
     "NAMES",
     "OPTIONS",
-    "Batch",
+    "BatchRequest",
     "Options",
     "cut",
     "may_lack_slashes",

@@ -1,29 +1,34 @@
 """The path and the body of a request. BadRequest says what in it cannot be read."""
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from gnomon.service.errors import BadRequest, Overloaded, TooLarge
-from gnomon.service.http import batch_json
 from gnomon.service.http.options import cut
 from gnomon.service.memory import Hold, Memory
 
 PARSED = 4  # memory of a body with its batch, as a multiple of the body's bytes
 ENCODED = "path_is_encoded"  # in the state of a request: its path is percent-encoded
+VALUES_A_KEY = 64  # with the names of members: more than any key has columns
 _MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # one without an end takes the rest: linear time
+_SIGNS = (b",", b":", b"[", b"{")  # each value of a JSON text but the first stands behind one of them
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The body of `POST /rows`."""
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Each key is a value (one-column keys), a list in key order, or an object by column name; values may be null."""
 
     keys: list[Any]
-    columns: list[str] | None
+    columns: list[str] | None = None
+
+
+_decode_batch = msgspec.json.Decoder(BatchRequest).decode
 
 
 def route_path(scope: Mapping[str, Any]) -> str:
@@ -100,10 +105,24 @@ def _hold_body(hold: Hold, size: int) -> None:
         )
 
 
-def parse_batch(body: bytes, most_keys: int) -> Batch:
-    """The keys and columns that the body of `POST /rows` asks for. For a thread: it may take long."""
+def parse_batch(body: bytes, most_keys: int) -> BatchRequest:
+    """The keys and columns that the body of `POST /rows` asks for. BadRequest or TooLarge for another body. For a
+    thread: it may take long."""
+    _check_values(body, most_keys)
     try:
-        content = batch_json.decode(body, most_keys)
+        batch = _decode_batch(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        batch = _parse_by_rule(body)
+    if len(batch.keys) > most_keys:
+        raise TooLarge(f"{len(batch.keys)} keys; at most {most_keys} in one batch (setting max_batch_keys)")
+    return batch
+
+
+def _parse_by_rule(body: bytes) -> BatchRequest:
+    """The batch in a body that msgspec refuses: Python's decoder takes half surrogates, which fail only their key, and
+    says where the JSON ends."""
+    try:
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
         raise BadRequest(f"the body is not JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
@@ -117,6 +136,22 @@ def parse_batch(body: bytes, most_keys: int) -> Batch:
     columns = content.get("columns")
     if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
         raise BadRequest("columns: expected a list of column names")
-    if len(content["keys"]) > most_keys:
-        raise TooLarge(f"{len(content['keys'])} keys; at most {most_keys} in one batch (setting max_batch_keys)")
-    return Batch(content["keys"], columns)
+    return BatchRequest(content["keys"], columns)
+
+
+def _check_values(body: bytes, most_keys: int) -> None:
+    """TooLarge for a body with more values than that many keys can have. The decoders are in C: they block all other
+    threads until they are done, for seconds if megabytes are full of small values, which take 32 times the memory."""
+    most = VALUES_A_KEY * (most_keys + 1)
+    if sum(map(body.count, _SIGNS)) <= most:
+        return
+    found = begin = 0
+    for string in _STRING.finditer(body):
+        between = sum(body.count(sign, begin, string.start()) for sign in _SIGNS)
+        found, begin = found + between, string.end()
+        if not between or found > most:  # two strings side by side are no JSON: a decoder stops here
+            break
+    else:
+        found += sum(body.count(sign, begin) for sign in _SIGNS)
+    if found > most:
+        raise TooLarge(f"more than {most} values; at most {most_keys} keys in one batch (setting max_batch_keys)")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.base import kernel
-from gnomon.service.http.requests import Batch, parse_batch
+from gnomon.service.http.requests import BatchRequest, parse_batch
 from gnomon.service.settings.table import Settings
 from tests.service.lake import ODD_KEYS, TWICE, Client, make_visits, rows
 from tests.shadow.make_index import index_source, write_source
@@ -163,7 +163,7 @@ def test_a_large_batch_is_read_in_a_thread_of_its_index_not_in_the_event_loop(
 ) -> None:
     threads = []
 
-    def noted(body: bytes, most_keys: int) -> Batch:
+    def noted(body: bytes, most_keys: int) -> BatchRequest:
         threads.append(threading.current_thread().name)
         return parse_batch(body, most_keys)
 
