@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -314,5 +315,17 @@ def target(request: Request) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of an answer. A lone surrogate, which has no UTF-8 form, stays the escape it came as."""
-    return to_json(value).encode("utf-8", "backslashreplace")
+    """The bytes of an answer. A lone surrogate, which has no UTF-8 form, stays the escape it came as. A Struct gives an
+    object of its members; members that are UNSET are left out."""
+    return to_json(_plain(value)).encode("utf-8", "backslashreplace")
+
+
+def _plain(value: Any) -> Any:
+    """The value with dictionaries in place of Structs. Rows have none."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        return {name: _plain(member) for name, member in value.items() if member is not msgspec.UNSET}
+    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
+        return [_plain(member) for member in value]
+    return value

@@ -13,9 +13,8 @@
 - `readiness`     `/readyz`
 - `pages`         the page at `/`
 - `headers`       the headers of every answer
-- `models`        the shapes of answers, for OpenAPI
-- `openapi`       the rest of the OpenAPI document
-- `examples`      the examples in the OpenAPI document
+- `shapes`        the shapes of answers
+- `openapi`       the OpenAPI document, with the examples of `examples.json`
 """
 
 from gnomon.service.api.headers import CORS, headers_of, origins

@@ -8,12 +8,22 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.service.api.readiness import coverage_told
+from gnomon.service.api.readiness import coverage_of
+from gnomon.service.api.shapes import (
+    IndexDescription,
+    KeptSnapshot,
+    KeyColumn,
+    Limits,
+    ListedIndex,
+    Partition,
+    RowColumn,
+    ServedSnapshot,
+)
 from gnomon.service.indexes import Place, ServedIndex, visible
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import ShadowError
 from gnomon.shadow.maintenance import Record, newest_records
-from gnomon.shadow.metadata import KeyColumn, Snapshot, View
+from gnomon.shadow.metadata import Snapshot, View
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.tables import shown_part
 
@@ -21,18 +31,14 @@ MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newe
 MOST_SNAPSHOTS = 200  # the newest
 
 
-def listed(served: ServedIndex, default: bool, root_path: str) -> dict[str, Any]:
+def listed(served: ServedIndex, default: bool, root_path: str) -> ListedIndex:
     """An index in the list of indexes. Its URL begins with `root_path`, the path under which the service is served."""
     view, name = served.index.view if served.is_open else None, served.place.name
-    return {
-        "name": name,
-        "default": default,
-        "url": f"{root_path}/indexes/{name}",
-        "open": view is not None,
-        "snapshot": view.snapshot.number if view is not None else None,
-        "rows": view.snapshot.rows if view is not None else None,
-        "keys": visible(served.place, [key.name for key in view.spec.keys]) if view is not None else None,
-    }
+    url = f"{root_path}/indexes/{name}"
+    if view is None:
+        return ListedIndex(name, default, url, False, None, None, None)
+    keys = visible(served.place, [key.name for key in view.spec.keys])
+    return ListedIndex(name, default, url, True, view.snapshot.number, view.snapshot.rows, keys)
 
 
 @dataclass
@@ -51,7 +57,7 @@ class Descriptions:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def of(self, served: ServedIndex, settings: Settings, default: bool) -> dict[str, Any]:
+    def of(self, served: ServedIndex, settings: Settings, default: bool) -> IndexDescription:
         """The description of one index. Lists its snapshots if the last listing is old."""
         known = self._known.setdefault(served.place.name, _Known())
         view = served.index.view
@@ -59,26 +65,23 @@ class Descriptions:
         if known_view is not view:
             of_view = _of_view(view, served.place)
             known.of_view = view, of_view
-        return {
-            "name": served.place.name,
-            "default": default,
-            "open": True,
+        return IndexDescription(
+            name=served.place.name,
+            default=default,
+            open=True,
             **of_view,
-            "snapshot": _snapshot(view.snapshot),
-            "refused": served.refused,
-            "coverage": coverage_told(served),
-            "coverage_error": served.coverage_error,
-            "snapshots": _snapshots(served, known, view.snapshot, settings.refresh_seconds),
-            "limits": {
-                "max_key_bytes": settings.max_key_bytes,
-                "max_batch_keys": settings.max_batch_keys,
-                "max_rows": settings.max_rows,
-                "max_answer_bytes": settings.max_answer_bytes,
-            },
-        }
+            snapshot=_snapshot(view.snapshot),
+            refused=served.refused,
+            coverage=coverage_of(served),
+            coverage_error=served.coverage_error,
+            snapshots=_snapshots(served, known, view.snapshot, settings.refresh_seconds),
+            limits=Limits(
+                settings.max_key_bytes, settings.max_batch_keys, settings.max_rows, settings.max_answer_bytes
+            ),
+        )
 
 
-def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_seconds: float) -> list[dict[str, Any]]:
+def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_seconds: float) -> list[KeptSnapshot]:
     """The kept snapshots, oldest first. If they cannot be listed: the snapshots of the last listing, and the served
     one."""
     due = time.monotonic() - known.listed_at >= every_seconds
@@ -97,28 +100,20 @@ def _snapshots(served: ServedIndex, known: _Known, newest: Snapshot, every_secon
     return [told[number] for number in sorted(told)][-MOST_SNAPSHOTS:]
 
 
-def _record(record: Record) -> dict[str, Any]:
+def _record(record: Record) -> KeptSnapshot:
     """A kept snapshot; only its number if it cannot be read."""
-    sound = not record.error
-    return {
-        "snapshot": record.snapshot,
-        "committed_at": record.committed_at if sound else None,
-        "operation": record.operation if sound else None,
-        "rows": record.rows if sound else None,
-        "table_version": record.table_version if sound else None,
-    }
+    if record.error:
+        return KeptSnapshot(record.snapshot)
+    return KeptSnapshot(record.snapshot, record.committed_at, record.operation, record.rows, record.table_version)
 
 
-def _snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def _snapshot(snapshot: Snapshot) -> ServedSnapshot:
     age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot.committed_at)
-    return {
-        "number": snapshot.number,
-        "committed_at": snapshot.committed_at,
-        "operation": snapshot.operation,
-        "rows": snapshot.rows,
-        "table_version": snapshot.table.version if snapshot.table is not None else None,
-        "age_seconds": round(max(age.total_seconds(), 0.0), 3),
-    }
+    version = snapshot.table.version if snapshot.table is not None else None
+    age_seconds = round(max(age.total_seconds(), 0.0), 3)
+    return ServedSnapshot(
+        snapshot.number, snapshot.committed_at, snapshot.operation, snapshot.rows, version, age_seconds
+    )
 
 
 def _of_view(view: View, place: Place) -> dict[str, Any]:
@@ -133,8 +128,12 @@ def _of_view(view: View, place: Place) -> dict[str, Any]:
     types = {**view.snapshot.columns, **{name: spec.partition_type(name) for name in spec.partitions}}
     return {
         "format": spec.format,
-        "keys": [_key(key) for key in spec.keys if visible(place, [key.name])],
-        "columns": [{"name": name, "type": types[name]} for name in visible(place, view.columns)],
+        "keys": [
+            KeyColumn(key.name, key.source_type or key.type, key.partition)
+            for key in spec.keys
+            if visible(place, [key.name])
+        ],
+        "columns": [RowColumn(name, types[name]) for name in visible(place, view.columns)],
         "included": visible(place, [column.name for column in spec.include]),
         "partition_columns": visible(place, spec.partitions),
         "flat": spec.flat,
@@ -151,26 +150,22 @@ def _of_view(view: View, place: Place) -> dict[str, Any]:
     }
 
 
-def _key(key: KeyColumn) -> dict[str, Any]:
-    return {"name": key.name, "type": key.source_type or key.type, "partition": key.partition}
-
-
-def _partitions(view: View, place: Place) -> list[dict[str, Any]]:
+def _partitions(view: View, place: Place) -> list[Partition]:
     """The partitions, sorted by name. Partitions that differ only in hidden columns are summed. In a flat index
     `index_bytes` is None, since an index file has entries of several partitions."""
     hidden = set(view.spec.partitions) - set(visible(place, view.spec.partitions))
-    told: dict[str, dict[str, Any]] = {}
+    told: dict[str, Partition] = {}
 
-    def of(partition: str) -> dict[str, Any]:
+    def of(partition: str) -> Partition:
         name = shown_part(partition, hidden)
-        begun = {"partition": name, "rows": 0, "source_files": 0, "index_bytes": None if view.spec.flat else 0}
-        return told.setdefault(name, begun)
+        return told.setdefault(name, Partition(name, 0, 0, None if view.spec.flat else 0))
 
     for partition, rows in view.snapshot.partitions.items():
-        of(partition)["rows"] += rows
+        of(partition).rows += rows
     for segment in view.segments:
         for source in view.spec.entries.source_files(segment):
-            of(source.partition)["source_files"] += 1
+            of(source.partition).source_files += 1
         for file in () if view.spec.flat else segment.by_bucket.values():
-            of(file.partition)["index_bytes"] += file.size
+            found = of(file.partition)
+            found.index_bytes = (found.index_bytes or 0) + file.size
     return [told[name] for name in sorted(told)]

@@ -1,13 +1,16 @@
 """Answers in JSON. This code waits for files, so it runs in the threads of an index."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
+
+from msgspec import UNSET
 
 from gnomon.service import costs
 from gnomon.service.api.explain import explanation
 from gnomon.service.api.keys import key_given
 from gnomon.service.api.negotiation import JSON
 from gnomon.service.api.query import MENDABLE, Question, answer_too_large, answered, bounded, too_large
+from gnomon.service.api.shapes import BatchResult, Problem, RowsAnswer
 from gnomon.service.errors import BadRequest, encode, problem
 from gnomon.service.http import Options
 from gnomon.service.indexes import ServedIndex
@@ -40,14 +43,9 @@ def _found(question: Question, wanted: ParsedKey, key: object) -> tuple[bytes, i
     costs.note(question.stats, 1, found.count)
     if not found.count:
         raise question.not_found(wanted)
-    answer = {
-        "key": question.shown(wanted),
-        "count": found.count,
-        "rows": found.rows,
-        **question.of_snapshot,
-    }
+    answer = RowsAnswer(question.shown(wanted), found.count, found.rows, **question.of_snapshot)
     if question.options.explain:
-        answer["explain"] = explanation(question, wanted, found.files)
+        answer.explain = explanation(question, wanted, found.files)
     with costs.encoding():
         return bounded(encode(answer), question.served), found.count
 
@@ -101,12 +99,12 @@ class Batch:
         """The last piece of a batch that ends with an error, which is the result of all remaining keys."""
         assert self._question is not None
         keys = self._keys[self._done :]
-        told = encode(self._problem(error))
+        told = encode(self._problem(error))  # once: there may be thousands of keys
         given = (encode(key_given(key, self._question.spec, self._question.place)) for key in keys)
         return self._joined([b'{"key": %s, "error": %s}' % (key, told) for key in given])
 
-    def _problem(self, error: Exception) -> dict[str, Any]:
-        return problem(error, self._instance, lambda: self._served.roots)
+    def _problem(self, error: Exception) -> Problem:
+        return cast(Problem, problem(error, self._instance, lambda: self._served.roots))  # with members of its kind
 
     @property
     def _step(self) -> int:
@@ -133,21 +131,21 @@ class Batch:
 
     def _results(self, question: Question, keys: Sequence[Any]) -> list[bytes]:
         """The results of some keys, as JSON."""
-        results: list[dict[str, Any]] = []
+        results: list[BatchResult] = []
         places: list[int] = []
         for place, key in enumerate(keys):
             try:
-                results.append({"key": question.shown(question.read(key))})
+                results.append(BatchResult(question.shown(question.read(key))))
                 places.append(place)
             except (BadRequest, KeyTypeError) as error:
                 given = key_given(key, question.spec, question.place)
-                results.append({"key": given, "error": self._problem(error)})
+                results.append(BatchResult(given, error=self._problem(error)))
         answers = _each(question, [keys[place] for place in places])
         for place, found in zip(places, answers, strict=True):
             if isinstance(found, Exception):
-                results[place]["error"] = self._problem(found)
+                results[place].error = self._problem(found)
             else:
-                results[place] |= {"count": found.count, "rows": found.rows}
+                results[place].count, results[place].rows = found.count, found.rows
         with costs.encoding():
             encoded = self._bounded(results)
         question.rows += sum(len(one.rows) for one in answers if isinstance(one, Answer))
@@ -156,17 +154,17 @@ class Batch:
         costs.note(question.stats, question.keys, question.count)
         return encoded
 
-    def _bounded(self, results: Sequence[dict[str, Any]]) -> list[bytes]:
+    def _bounded(self, results: Sequence[BatchResult]) -> list[bytes]:
         """The results as JSON. AnswerTooLarge if the first piece is larger than an answer may be. In later pieces, a
         key whose rows make the answer too large gets that error."""
         encoded, size, most = [], self._bytes, self._served.max_answer_bytes
         for result in results:
             text = encode(result)
-            if size + len(text) > most and "rows" in result:
+            if size + len(text) > most and result.rows is not UNSET:
                 error = answer_too_large(size + len(text), self._served)
                 if not self._done:
                     raise error
-                text = encode({"key": result["key"], "error": self._problem(error)})
+                text = encode(BatchResult(result.key, error=self._problem(error)))
             size += len(text)
             encoded.append(text)
         return encoded

@@ -1,21 +1,36 @@
 """What `/openapi.json` says of the routes, where FastAPI cannot read it from their signatures."""
 
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.responses import Response
 
-from gnomon.service.api import models
-from gnomon.service.api.examples import EXAMPLES
 from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.api.shapes import schemas
 from gnomon.service.errors import MEDIA_TYPE
 from gnomon.service.http import OPTIONS
 from gnomon.service.settings import Settings
 
+
+class Example(msgspec.Struct):
+    """A request, the route that answers it, and its answer. A test sends the request and compares the answer."""
+
+    route: str
+    method: str
+    target: str
+    status: int
+    answer: Any
+    body: Any = None
+
+
+EXAMPLES = msgspec.json.decode(
+    files("gnomon.service.api").joinpath("examples.json").read_bytes(), type=dict[str, Example]
+)
 TAGS = [
     {"name": "rows", "description": "Rows by their key, of the default index and of each by its name."},
     {"name": "indexes", "description": "Which indexes there are, and what each holds."},
@@ -101,7 +116,7 @@ OPTION_PARAMETERS = [_parameter(one.name, "query", one.description, dict(one.sch
 def batch(route: str) -> dict[str, Any]:
     """The body of a batch, with the examples of its route."""
     shown = {name: {"value": one.body} for name, one in EXAMPLES.items() if one.route == route and one.body is not None}
-    content = {"schema": {"$ref": "#/components/schemas/BatchRequest"}, "examples": shown}
+    content = {"schema": _reference("BatchRequest"), "examples": shown}
     return {"required": True, "content": {JSON: content}}
 
 
@@ -132,24 +147,28 @@ def operation(
 def _problem(status: int, is_head: bool) -> dict[str, Any]:
     told: dict[str, Any] = {"description": MEANING[status], "headers": REQUEST_ID | HEADERS.get(status, {})}
     if not is_head:
-        content: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        content: dict[str, Any] = {"schema": _reference("Problem")}
         shown = {name: {"value": one.answer} for name, one in EXAMPLES.items() if one.status == status}
         told["content"] = {MEDIA_TYPE: content | ({"examples": shown} if shown else {})}
     return told
 
 
-def answer(model: type[BaseModel], route: str, arrow: str = "") -> dict[str, Any]:
+def answer(shape: type[msgspec.Struct], route: str, arrow: str = "") -> dict[str, Any]:
     """The answer of a route that gives JSON, with its examples, and Arrow where `arrow` says what is in it."""
     shown = {
         name: {"summary": f"{one.method} {one.target}", "value": one.answer}
         for name, one in EXAMPLES.items()
         if one.route == route and one.status == 200
     }
-    content: dict[str, Any] = {JSON: {"examples": shown} if shown else {}}
+    content: dict[str, Any] = {JSON: {"schema": _reference(shape.__name__), "examples": shown}}
     if arrow:
         content[ARROW] = {"schema": {"type": "string", "format": "binary", "description": arrow}}
-    description = " ".join((model.__doc__ or "").split())
-    return {"model": model, "description": description, "headers": REQUEST_ID, "content": content}
+    description = " ".join((shape.__doc__ or "").split())
+    return {"description": description, "headers": REQUEST_ID, "content": content}
+
+
+def _reference(shape: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{shape}"}
 
 
 NOT_MODIFIED = {"description": "The client has this answer: its ETag stands in `If-None-Match`", "headers": REQUEST_ID}
@@ -161,10 +180,9 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     if app.openapi_schema is not None:
         return app.openapi_schema
     told = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
-    schemas = told["components"]["schemas"]
-    schemas["BatchRequest"] = models.BatchRequest.model_json_schema()
-    schemas["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys
-    told["components"]["securitySchemes"] = SECURITY_SCHEMES
+    shapes = schemas()
+    shapes["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys
+    told["components"] = {"schemas": shapes, "securitySchemes": SECURITY_SCHEMES}
     needed = settings.tokens_file is not None or bool(settings.tokens)
     told["security"] = [{BEARER: []}] if needed else [{}, {BEARER: []}]
     app.openapi_schema = told

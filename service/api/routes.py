@@ -8,13 +8,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from msgspec.structs import asdict
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import request_response
 
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
-from gnomon.service.api import arrow, json_answers, models
+from gnomon.service.api import arrow, json_answers, shapes
 from gnomon.service.api.at_hand import answer_at_hand, answer_in_memory
 from gnomon.service.api.describe import Descriptions, listed
 from gnomon.service.api.headers import OF_NEWEST, OF_SNAPSHOT
@@ -282,7 +283,7 @@ async def get_indexes(request: Request) -> Response:
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
     root = request.scope.get("root_path", "").rstrip("/")
-    return _answer(encode({"indexes": [listed(served, served is indexes.default, root) for served in shown]}))
+    return _answer(encode(shapes.IndexList([listed(served, served is indexes.default, root) for served in shown])))
 
 
 async def get_index(request: Request) -> Response:
@@ -295,7 +296,7 @@ async def get_index(request: Request) -> Response:
 
 async def healthz(request: Request) -> Response:
     """Whether the process answers."""
-    return _answer(b'{"alive": true}')
+    return _answer(encode(shapes.Liveness()))
 
 
 async def readyz(request: Request) -> Response:
@@ -303,7 +304,7 @@ async def readyz(request: Request) -> Response:
     is open."""
     tokens = request.app.state.guard.tokens
     try:
-        told = readiness(_service(request).indexes)
+        told = asdict(readiness(_service(request).indexes))
     except NotReady as error:
         error.members = of_readiness(request.scope, error.members, tokens)
         raise
@@ -333,8 +334,8 @@ def add_routes(app: FastAPI) -> None:
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
         rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
         by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
-        of_rows, of_row = (answer(models.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
-        of_batch = answer(models.BatchAnswer, rows, arrow.BATCH)
+        of_rows, of_row = (answer(shapes.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
+        of_batch = answer(shapes.BatchAnswer, rows, arrow.BATCH)
         keyed = f"{prefix}/rows/{{key:key}}"
         add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path, has_etag=True))
         add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
@@ -346,7 +347,7 @@ def add_routes(app: FastAPI) -> None:
             post_rows,
             operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTION_PARAMETERS], batch(rows)),
         )
-    add_both("/indexes", get_indexes, "Indexes", "indexes", models.IndexList, GUARDED)
-    add_both("/indexes/{name}", get_index, "Index", "indexes", models.IndexDescription, OF_INDEX, [NAME])
-    add_both("/healthz", healthz, "Healthz", "operations", models.Liveness)
-    add_both("/readyz", readyz, "Readyz", "operations", models.Readiness)
+    add_both("/indexes", get_indexes, "Indexes", "indexes", shapes.IndexList, GUARDED)
+    add_both("/indexes/{name}", get_index, "Index", "indexes", shapes.IndexDescription, OF_INDEX, [NAME])
+    add_both("/healthz", healthz, "Healthz", "operations", shapes.Liveness)
+    add_both("/readyz", readyz, "Readyz", "operations", shapes.Readiness)

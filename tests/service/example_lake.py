@@ -1,4 +1,4 @@
-"""The small lake and the indexes of the interface's examples (`service/api/examples.py`, docs/reference/http.md)."""
+"""The small lake and the indexes of the interface's examples (`service/api/examples.json`, docs/reference/http.md)."""
 
 import datetime as dt
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""service/api/examples.py: each example equals an answer of a service, and each route has one."""
+"""service/api/examples.json: each example equals an answer of a service, and each route has one."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.service.api.examples import EXAMPLES
+from gnomon.service.api.openapi import EXAMPLES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 
