@@ -2,12 +2,10 @@
 and it loads no pyspark.
 
 - `application`  `create_app(settings)`: builds the ASGI application
-- `errors`     the status of each error, and the form of the answer to a failed request
-- `costs`      the cost of the running request so far
+- `errors`     the status of each error, and the answer to a failed request, without the server's folders
+- `costs`      the running request: its cost so far, and its spans
 - `memory`     the memory that requests share
 - `logs`       the log: messages and requests as lines of JSON
-- `tracing`    ids of spans for the log, and spans without keys
-- `redaction`  error texts without the server's folders and hidden columns
 - `settings`   the one table of settings
 - `http`       connections, TLS, requests
 - `indexes`    the indexes that are served

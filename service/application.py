@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gnomon.service import logs
 from gnomon.service.access import Guard, GuardedApp, Tokens
 from gnomon.service.api import CORS, Service, add_pages, add_routes, document, origins
+from gnomon.service.costs import KeylessSpans
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import route_path
 from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines
 from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
 from gnomon.service.settings import Settings, load_settings
-from gnomon.service.tracing import KeylessSpans
 
 # Settings of the server of `gnomon serve`; another server has options of its own for them.
 OF_OUR_SERVER = (

@@ -1,15 +1,112 @@
-"""The cost of the running request so far. The code that does the work records it; metrics and the access log read
-it."""
+"""The running request: its cost so far, and its spans of OpenTelemetry.
+
+The code that does the work records the cost; metrics and the access log read it. FastAPI and the instrumentations of
+OpenTelemetry put the path and the query into the span of a request, and both hold keys: they are removed."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from gnomon.service.tracing import TraceIds
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.types import Scope
+
 from gnomon.shadow import FetchStats
 from gnomon.shadow.fetch import TimedStep
+
+HIDDEN = "-"
+# Attributes of the stable and of the earlier semantic conventions.
+PATHS = ("url.path", "url.full", "http.target", "http.url")
+QUERY = "url.query"
+_HEADER = "traceparent"
+_propagator = TraceContextTextMapPropagator()
+
+
+class TraceIds(NamedTuple):
+    """The ids of a span in lower-case hexadecimal digits: 32 of the trace, 16 of the span."""
+
+    trace_id: str
+    span_id: str
+
+
+def trace_ids(scope: Scope) -> TraceIds | None:
+    """The ids of the current span; without one, the ids of the caller's span in the header `traceparent`. None if that
+    header is missing or malformed."""
+    found = trace.get_current_span().get_span_context()
+    if not found.is_valid:
+        given = [value for name, value in scope["headers"] if name == b"traceparent"]
+        if len(given) != 1:
+            return None
+        parent = _propagator.extract({_HEADER: given[0].decode("latin-1")})
+        found = trace.get_current_span(parent).get_span_context()
+        if not found.is_valid:
+            return None
+    return TraceIds(trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id))
+
+
+def recording_span() -> trace.Span | None:
+    """The current span; None where it is not recorded."""
+    span = trace.get_current_span()
+    return span if span.is_recording() else None
+
+
+def add_steps(parent: trace.Span, index: str, steps: Iterable[TimedStep]) -> None:
+    """Record the steps of a request as children of its span: of each the index and its counts, no key, no path."""
+    tracer, context = trace.get_tracer("gnomon.service"), trace.set_span_in_context(parent)
+    epoch_ns = time.time_ns() - time.perf_counter_ns()
+    for step in steps:
+        attributes: dict[str, str | int] = {"gnomon.index": index}
+        attributes |= {f"gnomon.{name}": count for name, count in step.counts.items()}
+        span = tracer.start_span(step.step, context, attributes=attributes, start_time=epoch_ns + step.begin_ns)
+        span.end(epoch_ns + step.end_ns)
+
+
+class KeylessSpans:
+    """The spans of a request, from which its path and its query are removed.
+
+    A sampler, and a processor that looks at a span when it starts, have seen them already; no exporter does."""
+
+    def __init__(self) -> None:
+        self._spans: list[_Keyless] = []
+
+    def hide(self, scope: Scope) -> None:
+        """Remove the path and the query from the current span, and from the one that FastAPI has made: an
+        instrumentation may have put its own span around the app or into it."""
+        of_fastapi: trace.Span | None = getattr(scope.get("fastapi.telemetry"), "span", None)
+        for span in {trace.get_current_span(), of_fastapi}:
+            if span is not None and span.is_recording():
+                self._spans.append(_Keyless(span, scope))
+
+    def show(self, route: str) -> None:
+        """Put the path of the route, with its parameters by name, where the path was."""
+        for span in self._spans:
+            span.show(route)
+
+
+class _Keyless:
+    """A span without the path and the query."""
+
+    def __init__(self, span: trace.Span, scope: Scope) -> None:
+        self._span, self._method = span, scope["method"]
+        name = getattr(span, "name", None)  # the interface of OpenTelemetry has no getters, its SDK has
+        self._named_by_path = name is None or scope["path"] in name
+        known = getattr(span, "attributes", None)
+        self._paths = [attribute for attribute in PATHS if known is None or attribute in known]
+        if known is None or QUERY in known:
+            span.set_attribute(QUERY, HIDDEN)
+        self._set(HIDDEN, self._method)
+
+    def show(self, route: str) -> None:
+        self._set(route, f"{self._method} {route}")
+
+    def _set(self, path: str, name: str) -> None:
+        if self._named_by_path:
+            self._span.update_name(name)
+        for attribute in self._paths:
+            self._span.set_attribute(attribute, path)
 
 
 @dataclass

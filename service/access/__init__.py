@@ -1,12 +1,10 @@
 """Access control: bearer tokens, request rates and client addresses.
 
-- `middleware`      checks the token and the rate of each request, around all routes
-- `tokens`          bearer tokens
-- `rate_limit`      requests per client
-- `client_address`  the address of a client, through trusted proxies
+- `guard`   checks the token and the rate of each request, around all routes
+- `tokens`  bearer tokens
 """
 
-from gnomon.service.access.middleware import (
+from gnomon.service.access.guard import (
     Guard,
     GuardedApp,
     asker_of,

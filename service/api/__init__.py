@@ -1,25 +1,17 @@
 """The routes and their answers.
 
-- `routes`        the handlers
-- `query`         a request for rows, run at one snapshot
-- `keys`          keys as requests give them and answers show them
-- `json_answers`  answers in JSON
-- `arrow`         answers as Arrow streams
-- `at_hand`       answers from memory alone, without a thread
-- `responses`     answers that hold memory until they are sent
-- `negotiation`   the media type of an answer
-- `explain`       the cost of an answer
-- `describe`      the description of an index
-- `readiness`     `/readyz`
-- `pages`         the page at `/`
-- `headers`       the headers of every answer
-- `shapes`        the shapes of answers
-- `openapi`       the OpenAPI document, with the examples of `examples.json`
+- `routes`     the handlers
+- `query`      a request for rows, run at one snapshot
+- `answers`    answers in JSON and as Arrow streams
+- `responses`  the bytes of an answer, and the memory that they hold until they are sent
+- `describe`   the state and the description of indexes
+- `pages`      the page at `/`, and the headers of every answer
+- `shapes`     the shapes of answers
+- `openapi`    the OpenAPI document, with the examples of `examples.json`
 """
 
-from gnomon.service.api.headers import CORS, headers_of, origins
 from gnomon.service.api.openapi import document
-from gnomon.service.api.pages import add_pages
+from gnomon.service.api.pages import CORS, add_pages, headers_of, origins
 from gnomon.service.api.routes import Service, add_routes
 
 __all__ = [

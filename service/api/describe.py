@@ -1,24 +1,31 @@
-"""The description of an index: its keys, columns, snapshot, coverage, and the rows of its partitions and buckets.
+"""The state of the indexes: `/readyz`, the list of indexes, and the description of one with its keys, columns,
+snapshot, coverage, and the rows of its partitions and buckets.
 
-It comes from memory, except the list of kept snapshots, which is read at intervals; each snapshot is read once."""
+All comes from memory, so storage that hangs delays no probe; only a description lists the kept snapshots, at intervals,
+and reads each of them once."""
 
 import datetime as dt
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.service.api.readiness import coverage_of
+from gnomon.base import kernel
 from gnomon.service.api.shapes import (
+    CoverageCounts,
     IndexDescription,
+    IndexReadiness,
     KeptSnapshot,
     KeyColumn,
     Limits,
     ListedIndex,
     Partition,
+    Readiness,
     RowColumn,
     ServedSnapshot,
 )
+from gnomon.service.errors import NotReady
 from gnomon.service.indexes import Place, ServedIndex, visible
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import ShadowError
@@ -26,6 +33,50 @@ from gnomon.shadow.maintenance import Record, newest_records
 from gnomon.shadow.metadata import Snapshot, View
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.tables import shown_part
+
+SATURATED_SECONDS = 5.0  # after an index refused all requests for this time, the process is not ready
+
+
+def readiness(indexes: Iterable[ServedIndex]) -> Readiness:
+    """The state of each index, by name. NotReady, with the same states, while no index is open or one has refused all
+    requests for some seconds. An open index answers from its caches, so a source or a store that fails later does not
+    make the process unready."""
+    states = {served.place.name: _state(served) for served in indexes}
+    if not any(state.open for state in states.values()):
+        raise NotReady("no index could be opened yet; they are tried again and again", indexes=states)
+    for name, state in states.items():
+        if state.saturated_seconds >= SATURATED_SECONDS:
+            raise NotReady(f"index {name} has refused all requests for {SATURATED_SECONDS:g} s or more", indexes=states)
+    return Readiness(True, states, kernel.COMPILED)
+
+
+def _state(served: ServedIndex) -> IndexReadiness:
+    view = served.index.view if served.is_open else None
+    table = view.snapshot.table if view is not None else None
+    return IndexReadiness(
+        open=view is not None,
+        snapshot=view.snapshot.number if view is not None else None,
+        table_version=table.version if table is not None else None,
+        rows=view.snapshot.rows if view is not None else None,
+        source_files=view.source_files if view is not None else None,
+        refused=served.refused,
+        unreachable=served.unreachable,
+        coverage=coverage_of(served),
+        coverage_error=served.coverage_error,
+        saturated_seconds=round(max(served.threads.saturated_seconds, served.batch_threads.saturated_seconds), 3),
+    )
+
+
+def coverage_of(served: ServedIndex) -> CoverageCounts | None:
+    """The coverage of an index at the last listing of its source; None before the first one."""
+    known = served.coverage
+    if known is None:
+        return None
+    age_seconds = round(known.age_seconds, 3)
+    return CoverageCounts(
+        known.snapshot, known.new, known.changed, known.vanished, known.lake_table, known.newer, age_seconds
+    )
+
 
 MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newest if names are dates
 MOST_SNAPSHOTS = 200  # the newest

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.api.responses import ARROW, JSON
 from gnomon.service.api.shapes import schemas
 from gnomon.service.errors import MEDIA_TYPE
 from gnomon.service.http import OPTIONS

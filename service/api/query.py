@@ -1,19 +1,103 @@
-"""A query for rows of an index: at one snapshot, for the columns that the index shows, within limits."""
+"""A query for rows of an index: its keys, at one snapshot, for the columns that the index shows, within limits; and
+its cost."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from gnomon.service import costs
-from gnomon.service.api.keys import key_shown, read_key
+from gnomon.service.api.shapes import Explain, IndexCost, ReadThrough, SourceCost, Step
 from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
-from gnomon.service.http import Options, cut
-from gnomon.service.indexes import KeptAnswer, ServedIndex, visible
+from gnomon.service.http import NAMES, Options, cut
+from gnomon.service.indexes import KeptAnswer, Place, ServedIndex, visible
 from gnomon.service.memory import Hold
-from gnomon.shadow import IndexNotFound, SnapshotNotFound, StalePointer, UnknownColumn
+from gnomon.shadow import IndexNotFound, KeyTypeError, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
 from gnomon.shadow.fetch import Bounds, Query
-from gnomon.shadow.lookup import ParsedKey
+from gnomon.shadow.lookup import ParsedKey, buckets_of_keys, parse_key
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.newest_version import read_through
 from gnomon.shadow.storage import Trace, check_may_wait
+from gnomon.shadow.tables import shown_part
+from gnomon.shadow.values import shown_key
+
+_KINDS: dict[type, str] = {list: "a list", dict: "an object"}
+
+
+def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> ParsedKey:
+    """A key in the form of the index. BadRequest and KeyTypeError name the column, what is expected and what was found;
+    a column that the index does not show is not named."""
+    values = _values(key, spec, place)
+    for column, value in values:
+        kind = _KINDS.get(type(value))
+        if kind is not None:
+            _refuse(column, place, f"expected {column.source_type or column.type}, found {kind}")
+        if isinstance(value, str) and len(value) * 4 > most_bytes:  # at most 4 bytes a character, seldom counted
+            size = len(value.encode("utf-8", "surrogatepass"))
+            if size > most_bytes:
+                _refuse(column, place, f"a value of {size} bytes; at most {most_bytes} (setting max_key_bytes)")
+    try:
+        return parse_key([value for _, value in values], spec)
+    except KeyTypeError as error:
+        if not visible(place, [error.column]):
+            raise BadRequest("the key has a value that is not of its column's type") from None
+        raise
+
+
+def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn, object]]:
+    """Each key column with the value that is given for it."""
+    names = [column.name for column in spec.keys]
+    if isinstance(key, Mapping):
+        if key.keys() != set(names):
+            found, shown = cut(", ".join(key)) or "none", visible(place, names)
+            hint = f"; ask like /rows?{shown[0]}=VALUE" if shown and not key else ""
+            if taken := [name for name in shown if name in NAMES]:
+                hint = f"; {', '.join(taken)} is an option of every query: ask by POST"
+            named = _named(spec, place)
+            raise BadRequest(f"the key needs the columns {named}; found {found}{hint}")
+        return [(column, key[column.name]) for column in spec.keys]
+    values = key if isinstance(key, list) else [key]
+    if len(values) != len(names):
+        raise BadRequest(f"the key has the columns {_named(spec, place)}; found {len(values)} values")
+    return list(zip(spec.keys, values, strict=True))
+
+
+def _named(spec: IndexSpec, place: Place) -> str:
+    """The names of the shown key columns, and "others" if some are hidden."""
+    shown = visible(place, [column.name for column in spec.keys])
+    return ", ".join([*shown, "others"] if len(shown) < len(spec.keys) else shown)
+
+
+def _refuse(column: KeyColumn, place: Place, why: str) -> NoReturn:
+    raise BadRequest(f"key column {column.name}: {why}" if visible(place, [column.name]) else f"the key: {why}")
+
+
+def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any]:
+    """A key by column name. Each value has the form of rows in JSON, whatever form the request used. Hidden columns are
+    left out."""
+    stored, partitions = iter(wanted.stored), dict(wanted.where)
+    values = {
+        column.name: shown_key(partitions[column.name] if column.partition else next(stored), column)
+        for column in spec.keys
+    }
+    return {name: values[name] for name in visible(place, values)}
+
+
+def key_given(key: object, spec: IndexSpec, place: Place) -> object:
+    """An invalid key, which `key_shown` cannot show: the values of the request, with long texts cut, by column name if
+    their number is right."""
+    if isinstance(key, Mapping):
+        return {cut(name): _bounded(value) for name, value in key.items()}
+    values = key if isinstance(key, list) else [key]
+    if len(values) != len(spec.keys):
+        return [_bounded(value) for value in values[: len(spec.keys) + 1]] if isinstance(key, list) else _bounded(key)
+    given = {column.name: _bounded(value) for column, value in zip(spec.keys, values, strict=True)}
+    return {name: given[name] for name in visible(place, given)}
+
+
+def _bounded(value: object) -> object:
+    """A value as an error repeats it: a long text is cut; a list or an object is only named as such."""
+    return _KINDS.get(type(value)) or (cut(value) if isinstance(value, str) else value)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +138,10 @@ class Question:
         self.columns = self._columns(options.columns)
         self.where = self._where(options.where)
 
+    def again(self, hold: Hold) -> None:
+        """Begin again with other memory: the costs until now are not those of the answer."""
+        self.hold, self.stats = hold, costs.new_stats()
+
     def query(self, keys: Sequence[object], each: bool = False) -> Query:
         """A query of some keys, within the bounds of the whole answer. With `each`, a key that fails has its error."""
         bounds = Bounds(self.served.max_rows, self.served.max_answer_bytes, self.rows, self.bytes)
@@ -74,8 +162,8 @@ class Question:
         return shown if asked is None else list(dict.fromkeys(asked))
 
     def _where(self, asked: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        shown = visible(self.place, self.spec.partitions)
         for name in asked:
+            shown = visible(self.place, self.spec.partitions)
             if name not in shown:
                 there = cut(", ".join(shown), LISTED_CHARACTERS) or "none"
                 raise BadRequest(f"where: {cut(name)} is not a partition column (there are: {there})")
@@ -205,3 +293,36 @@ def answer_too_large(size: int, served: ServedIndex) -> AnswerTooLarge:
         f"the answer has {size:,} bytes or more, at most {served.max_answer_bytes:,} (setting max_answer_bytes); "
         "ask for fewer keys, fewer rows with _limit=, or fewer columns with _columns="
     )
+
+
+def explanation(question: Question, key: ParsedKey | None = None, files: Sequence[str] = ()) -> Explain:
+    """For a single key: its bucket, the costs of index and source, the steps in the order in which they began, and the
+    source file of each row. For a batch: only the costs."""
+    stats = question.stats
+    index, source = stats.index, stats.source
+    told = Explain(
+        index=IndexCost(
+            index.nodes, index.reads, index.bytes, index.filter_checks, index.filter_bytes, stats.lookup_us
+        ),
+        source=SourceCost(
+            stats.source_files,
+            source.reads,
+            source.bytes,
+            source.page_maps.reads,
+            source.page_maps.bytes,
+            stats.fetch_us,
+        ),
+    )
+    if (added := read_through(question.view)) is not None:
+        told.read_through = ReadThrough(len(added.source_files), sum(file.rows for file in added.source_files))
+    if key is None:
+        return told
+    [told.bucket] = buckets_of_keys([key.stored], question.spec)
+    partitions = question.spec.partitions
+    hidden = set(partitions) - set(visible(question.place, partitions))  # no path may show their values
+    steps = stats.trace.to_json() if stats.trace is not None else []
+    shown = [step | {"file": shown_part(step["file"], hidden)} if "file" in step else step for step in steps]
+    told.steps = cast(list[Step], shown)  # each kind of step has members of its own
+    if files:
+        told.files = [shown_part(file, hidden) for file in files]
+    return told

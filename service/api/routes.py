@@ -15,11 +15,9 @@ from starlette.responses import Response
 from starlette.routing import request_response
 
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
-from gnomon.service.api import arrow, json_answers, shapes
-from gnomon.service.api.at_hand import answer_at_hand, answer_in_memory
-from gnomon.service.api.describe import Descriptions, listed
-from gnomon.service.api.headers import OF_NEWEST, OF_SNAPSHOT
-from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
+from gnomon.service.api import shapes
+from gnomon.service.api.answers import BATCH, ROWS, BatchPieces, KeyAnswer, has_rows, rows_of_each
+from gnomon.service.api.describe import Descriptions, listed, readiness
 from gnomon.service.api.openapi import (
     FOUND,
     GUARDED,
@@ -34,8 +32,19 @@ from gnomon.service.api.openapi import (
     batch,
     operation,
 )
-from gnomon.service.api.readiness import readiness
-from gnomon.service.api.responses import VARY, GzipPieces, HeldResponse, Pieces, PiecesResponse, Sealed, sealed
+from gnomon.service.api.pages import OF_NEWEST, OF_SNAPSHOT
+from gnomon.service.api.responses import (
+    ARROW,
+    JSON,
+    VARY,
+    GzipPieces,
+    HeldResponse,
+    Pieces,
+    PiecesResponse,
+    chosen,
+    chosen_encoding,
+    sealed,
+)
 from gnomon.service.errors import BadRequest, KeyNotFound, NoSuchIndex, NotReady, encode
 from gnomon.service.http import (
     BatchRequest,
@@ -49,12 +58,11 @@ from gnomon.service.http import (
     read_body,
 )
 from gnomon.service.indexes import Indexes, ServedIndex
-from gnomon.service.memory import Hold, Memory
+from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-ROWS_OF = {JSON: json_answers.rows_of, ARROW: arrow.rows_of}
 # Memory that a request takes before its work begins. It grows when rows are found that need more (`query.PAGE_BYTES`).
 SINGLE_BYTES, BATCH_BYTES = 8 << 20, 32 << 20
 FEW_KEYS = 10  # a batch of at most this many keys uses the threads of single keys
@@ -170,22 +178,17 @@ def _is_short(request: Request) -> bool:
 
 
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
-    media_type, served, encoding = _negotiated(request), _served(request), _encoding(request)
-
-    def work(hold: Hold) -> Sealed:
-        return sealed(ROWS_OF[media_type](served, key, options, hold), encoding, hold)
-
-    client, found = _client(request), None
+    media_type, served, client = _negotiated(request), _served(request), _client(request)
+    asked = KeyAnswer(served, media_type, key, options, _encoding(request))
     hold = served.threads.hold_at_once(client, SINGLE_BYTES) if _is_short(request) else None
+    found = None
     if hold is not None:
         try:
-            found = answer_at_hand(served, media_type, key, options, encoding, hold) or answer_in_memory(
-                served, options, work, hold
-            )
+            found = asked.at_once(hold)
         finally:
             if found is None:
                 hold.close()
-    answer, hold = (found, hold) if found and hold else await served.threads.work(work, client, SINGLE_BYTES)
+    answer, hold = (found, hold) if found and hold else await served.threads.work(asked.made, client, SINGLE_BYTES)
     headers = answer.headers | (OF_SNAPSHOT if options.snapshot is not None else OF_NEWEST)
     if answer.is_known(request):
         hold.close()
@@ -195,9 +198,7 @@ async def _rows_of(request: Request, key: object, options: Options) -> Response:
 
 async def _has_rows(request: Request, key: object, options: Options) -> Response:
     media_type, served = _negotiated(request), _served(request)
-    _, hold = await served.threads.work(
-        partial(json_answers.has_rows, served, key, options), _client(request), SINGLE_BYTES
-    )
+    _, hold = await served.threads.work(partial(has_rows, served, key, options), _client(request), SINGLE_BYTES)
     hold.close()
     return _bodiless(Response(b"", headers=VARY, media_type=media_type))
 
@@ -246,10 +247,10 @@ async def post_rows(request: Request) -> Response:
         threads, size = (served.threads, SINGLE_BYTES) if few else (served.batch_threads, BATCH_BYTES)
         encoding = _encoding(request)
         if media_type == ARROW:
-            table = partial(arrow.rows_of_each, served, asked.keys, options)
+            table = partial(rows_of_each, served, asked.keys, options)
             answer, hold = await threads.work(lambda hold: sealed(table(hold), encoding, hold), client, size)
             return HeldResponse(answer.body, hold, answer.headers, media_type)
-        pieces: Pieces = json_answers.Batch(served, asked.keys, options, request.scope["path"])  # without the query
+        pieces: Pieces = BatchPieces(served, asked.keys, options, request.scope["path"])  # without the query
         is_gzip = encoding == "gzip" and len(asked.keys) > FEW_KEYS
         headers = VARY | ({"content-encoding": "gzip"} if is_gzip else {})
         pieces = GzipPieces(pieces) if is_gzip else pieces
@@ -334,8 +335,8 @@ def add_routes(app: FastAPI) -> None:
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
         rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
         by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
-        of_rows, of_row = (answer(shapes.RowsAnswer, path, arrow.ROWS) for path in (rows, row))
-        of_batch = answer(shapes.BatchAnswer, rows, arrow.BATCH)
+        of_rows, of_row = (answer(shapes.RowsAnswer, path, ROWS) for path in (rows, row))
+        of_batch = answer(shapes.BatchAnswer, rows, BATCH)
         keyed = f"{prefix}/rows/{{key:key}}"
         add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path, has_etag=True))
         add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))

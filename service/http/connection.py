@@ -6,6 +6,7 @@ and has an id like any other. A request whose client has left is cancelled."""
 
 import asyncio
 import ssl
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,13 +21,59 @@ from gnomon.service.errors import (
     TargetTooLong,
     UnknownTransferCoding,
 )
-from gnomon.service.http.idle_connections import IdleConnections, unread_bytes
-from gnomon.service.http.limits import Limits
-from gnomon.service.http.request_cycle import RequestCycle
 from gnomon.service.http.requests import ENCODED
-from gnomon.service.http.send_progress import SendProgress
-from gnomon.service.http.transports import EncryptedTransport, LingeringTransport, start_tls
+from gnomon.service.http.transports import (
+    EncryptedTransport,
+    IdleConnections,
+    LingeringTransport,
+    SendProgress,
+    start_tls,
+    unread_bytes,
+)
 from gnomon.service.settings import Settings
+
+# Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
+ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a client may send, and how long it may take."""
+
+    target_bytes: int
+    connections: int
+    read_seconds: float
+    idle_seconds: float
+    root_path: str = ""  # path before the path of a probe
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Limits":
+        longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
+        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
+
+
+class RequestCycle(RequestResponseCycle):
+    """A request and its answer. `failure` is raised where the rest of its body is waited for."""
+
+    failure: Exception | None = None
+
+    async def run_asgi(self, app: Any) -> None:
+        async def until_cancelled(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:  # the client has left, or the process ends before the answer
+                if not self.disconnected:
+                    self.disconnected = True
+                    self.transport.close()
+
+        await super().run_asgi(until_cancelled)
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self.failure is not None and message["type"] == "http.request":
+            raise self.failure
+        return message
+
 
 HEAD_BYTES = 64 * 1024  # of all header fields
 MOST_FIELDS = 200

@@ -1,7 +1,8 @@
-"""An index that is served, at its newest snapshot without a restart, and at older snapshots on request.
+"""The indexes of a service: each is served at its newest snapshot without a restart, and at older snapshots on request.
 
 Storage may fail at any time. An open index stays open. The thread that looks for newer snapshots tries again to open
-the others, at longer and longer intervals while it fails. No request waits for this thread."""
+the others, at longer and longer intervals while it fails. No request waits for this thread. A cache keeps whole answers
+to single keys, and gives one only while the source files of its rows are unchanged."""
 
 import logging
 import os
@@ -9,24 +10,75 @@ import random
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from gnomon.service.errors import NotOpen
-from gnomon.service.indexes.answer_cache import AnswerCache
-from gnomon.service.indexes.config import Place
-from gnomon.service.indexes.shown_columns import check_columns, hidden_of
+from gnomon.service.errors import NoSuchIndex, NotOpen, Roots, redact
+from gnomon.service.indexes.places import Place, check_columns, hidden_of, places
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.memory import Memory
-from gnomon.service.redaction import Roots, redact
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
 from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.metadata import newest_good_view
-from gnomon.shadow.newest_version import ReadThroughLimits
-from gnomon.shadow.storage import CacheCounts, storage_at, within
+from gnomon.shadow.newest_version import ReadThroughLimits, check_has_versions
+from gnomon.shadow.storage import ByteCache, CacheCounts, Identity, storage_at, within
+
+OBJECT_BYTES = 1000  # memory of an answer besides its bytes
+LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """The bytes of an answer, the number of rows that it counts, and the source files they come from, each with the
+    identity that it had."""
+
+    body: bytes
+    count: int
+    files: Mapping[str, Identity]
+
+    @property
+    def cache_bytes(self) -> int:
+        """The memory of the answer."""
+        return OBJECT_BYTES + len(self.body) + sum(map(len, self.files))
+
+
+class AnswerCache:
+    """Answers by a key that has the query and its snapshot. Safe to share between threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._largest = limit // LARGEST_SHARE
+        self._answers: ByteCache[KeptAnswer] = ByteCache(limit)
+
+    @property
+    def counts(self) -> CacheCounts:
+        return self._answers.counts
+
+    def get(self, asked: Hashable, index: Index) -> KeptAnswer | None:
+        """The answer that the index would give now. StorageError where its source files cannot be looked at."""
+        kept = self._answers.get(asked)
+        if kept is None or index.is_unchanged(kept.files):
+            return kept
+        self._answers.discard(asked)
+        return None
+
+    def at_hand(self, asked: Hashable, index: AtHand, most_bytes: int) -> KeptAnswer | None:
+        """A cached answer of at most `most_bytes` bytes, if memory alone shows that the index would give it now. None
+        is not counted as a miss, since the caller then uses `get`."""
+        kept = self._answers.peek(asked)
+        if kept is None or len(kept.body) > most_bytes or not index.are_unchanged(kept.files):
+            return None
+        return self._answers.get(asked)
+
+    def put(self, asked: Hashable, answer: KeptAnswer) -> None:
+        """Keep an answer, unless it is large for the cache."""
+        if answer.cache_bytes <= self._largest:
+            self._answers.put(asked, answer)
+
 
 ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
 PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
@@ -322,3 +374,71 @@ def _backed_off(first: float, failed: int, every: float) -> float:
 def may_pass(error: Exception) -> bool:
     """Whether an error of storage may pass without anyone's action."""
     return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)
+
+
+OPEN_SECONDS = 15.0  # how long the start waits for storage
+logger = logging.getLogger("gnomon.service")
+
+BODIES_SHARE = 4  # one part in four of the memory for requests is for their bodies and the batches in these
+
+
+class Indexes:
+    """All served indexes; the first is the default. Each has an equal share of the memory for caches. `memory` is the
+    memory of running requests, `bodies` the memory of request bodies.
+
+    The indexes are opened concurrently. An index whose storage does not answer stays closed until a later check opens
+    it. Another failure (of `shadow.open_index`) is raised, unless the service is `patient`: a worker that replaces a
+    dead one waits for its indexes. UsageError for invalid names."""
+
+    def __init__(self, settings: Settings, patient: bool = False) -> None:
+        found = places(settings)
+        share = settings.cache_bytes // len(found)
+        # Separate, so that bodies cannot take all the memory that running requests need to end.
+        self.bodies = Memory(settings.memory_bytes // BODIES_SHARE)
+        self.memory = Memory(settings.memory_bytes - self.bodies.most_bytes)
+        self._by_name = {place.name: ServedIndex(settings, place, share, self.memory) for place in found}
+        self._open(patient)
+        if not patient:
+            for served in self:
+                if served.failure is not None and not may_pass(served.failure):
+                    raise served.failure
+            self._check_freshness(settings)
+
+    def _check_freshness(self, settings: Settings) -> None:
+        """Raise UsageError where `freshness` has no effect on any index; log the indexes on which it has none."""
+        if settings.freshness != "newest":
+            return
+        plain = [one for one in self if one.is_open and one.index.view.snapshot.table is None]
+        for served in plain:
+            if len(plain) == len(self._by_name):
+                check_has_versions(served.index.view, served.index.location)
+            what = "its source has no versions, so that freshness has no effect"
+            logger.warning("index %s: %s; it answers as of its snapshot", served.place.name, what)
+
+    def _open(self, patient: bool) -> None:
+        opening = [threading.Thread(target=served.refresh, args=(not patient,), daemon=True) for served in self]
+        end = time.monotonic() + OPEN_SECONDS
+        for thread in opening:
+            thread.start()
+        for thread in opening:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def __iter__(self) -> Iterator[ServedIndex]:
+        return iter(self._by_name.values())
+
+    @property
+    def default(self) -> ServedIndex:
+        return next(iter(self))
+
+    def named(self, name: str | None) -> ServedIndex:
+        """The index of that name, the default for None. NoSuchIndex where there is none."""
+        if name is None:
+            return self.default
+        if name not in self._by_name:
+            raise NoSuchIndex("there is no index of this name")
+        return self._by_name[name]
+
+    @property
+    def roots(self) -> Roots:
+        """The names that no answer may contain, of all indexes."""
+        return sum((served.roots for served in self), Roots())

@@ -1,8 +1,7 @@
 """Metrics of requests, indexes and processes, for Prometheus.
 
 - `exposition`    `/metrics`
-- `counters`      counts of requests
-- `gauges`        values that are read for each scrape
+- `collectors`    the metrics of one process
 - `multiprocess`  the samples of several worker processes, summed
 - `observe`       the outermost layer: ids, counts and log lines of requests
 """

@@ -13,8 +13,7 @@ from prometheus_client.registry import Collector
 
 from gnomon.service.access import Tokens
 from gnomon.service.api import Service
-from gnomon.service.metrics.counters import PREFIX, Tallies
-from gnomon.service.metrics.gauges import Gauges
+from gnomon.service.metrics.collectors import PREFIX, Gauges, Tallies
 from gnomon.service.metrics.multiprocess import Row, Slot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

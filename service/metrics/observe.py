@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gnomon.service import costs
 from gnomon.service.api import Service, headers_of
+from gnomon.service.costs import KeylessSpans, add_steps, recording_span, trace_ids
 from gnomon.service.http import route_path
 from gnomon.service.logs import AccessLog, Entry
-from gnomon.service.metrics.counters import OTHER
+from gnomon.service.metrics.collectors import OTHER
 from gnomon.service.metrics.exposition import Metrics
-from gnomon.service.tracing import KeylessSpans, add_steps, recording_span, trace_ids
 
 HEADER = b"x-request-id"
 TABLE_VERSION = b"x-table-version"  # the version of the lake table in the answer

@@ -4,11 +4,9 @@
 - `worker`      one process that serves
 - `__main__`    a worker as a program
 - `supervisor`  starts, watches and ends workers
-- `self_check`  `gnomon serve --check`
 """
 
-from gnomon.service.process.self_check import check
-from gnomon.service.process.server import run
+from gnomon.service.process.server import check, run
 
 __all__ = [
     "check",

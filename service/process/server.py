@@ -1,4 +1,5 @@
-"""The service as a program: a socket to listen on, and one process or several that answer there."""
+"""The service as a program: a socket to listen on, and one process or several that answer there; `gnomon serve --check`
+opens everything that these need, and says what it found."""
 
 import logging
 import signal
@@ -6,10 +7,14 @@ import socket
 import threading
 
 from gnomon.service import logs
+from gnomon.service.api import Service
+from gnomon.service.application import create_app
 from gnomon.service.errors import CannotListen
+from gnomon.service.http import tls_context
 from gnomon.service.process.supervisor import supervise
 from gnomon.service.process.worker import Listening, Served, serve
 from gnomon.service.settings import Settings
+from gnomon.shadow.errors import StorageError
 
 UNSENT_BYTES = 128 * 1024  # of an answer that the system accepts before it sends them; by default up to 4 MB
 logger = logging.getLogger("gnomon.service")
@@ -87,3 +92,19 @@ def _url(listening: socket.socket, tls: bool) -> str:
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def check(settings: Settings) -> list[str]:
+    """A line for each index. Raises what ends a server at its start."""
+    check_host(settings)
+    tls_context(settings)
+    service: Service = create_app(settings).state.service
+    lines = []
+    for served in service.indexes:
+        if not served.is_open:  # a server would wait for its storage
+            raise served.failure or StorageError("the storage has not answered yet", served.place.path)
+        snapshot, keys = served.index.view.snapshot, ", ".join(key.name for key in served.index.spec.keys)
+        lines.append(
+            f"{served.place.name}: {served.place.path}: snapshot {snapshot.number}, {snapshot.rows} rows, key {keys}"
+        )
+    return lines

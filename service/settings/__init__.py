@@ -2,7 +2,6 @@
 
 - `table`    the one table of settings
 - `sources`  flags, environment variables and the TOML file
-- `values`   values read from text and named in errors
 """
 
 from gnomon.service.settings.table import Settings, load_settings

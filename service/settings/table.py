@@ -11,13 +11,14 @@ from gnomon.service.settings.sources import (
     CONFIG,
     DEFAULT_PREFIX,
     Given,
+    extra,
     of_environment,
     of_file,
     of_flags,
     of_pairs,
+    shown,
     wrong,
 )
-from gnomon.service.settings.values import extra, shown
 from gnomon.shadow import UsageError
 
 MIB = 1024 * 1024

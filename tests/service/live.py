@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
 from fastapi import FastAPI
 
+from gnomon.service.api.answers import KeyAnswer
+from gnomon.service.api.responses import Sealed, sealed
 from gnomon.service.application import create_app
-from gnomon.service.http import tls_context
+from gnomon.service.http import Options, tls_context
+from gnomon.service.indexes import ServedIndex
+from gnomon.service.memory import Hold
 from gnomon.service.process.server import _listen
 from gnomon.service.process.worker import _config, _Server
 from gnomon.service.settings.table import Settings
@@ -107,3 +112,12 @@ def answer(connection: socket.socket, method: str = "GET") -> Answer:
 def is_closed(connection: socket.socket) -> bool:
     """Whether the connection ends without more bytes."""
     return connection.recv(1) == b""
+
+
+def answers_by(monkeypatch: pytest.MonkeyPatch, work: Callable[[ServedIndex, object, Options, Hold], bytes]) -> None:
+    """Let a function make the answers to single keys, in place of a look-up."""
+
+    def made(self: KeyAnswer, hold: Hold) -> Sealed:
+        return sealed(work(self._served, self._key, self._options, hold), self._encoding, hold)
+
+    monkeypatch.setattr(KeyAnswer, "made", made)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.service.errors import ROUTING, TABLE
-from gnomon.service.http.options import NAMES
+from gnomon.service.http.requests import NAMES
 from tests.service.example_lake import make_examples
 from tests.service.lake import Client
 

@@ -1,8 +1,8 @@
-"""service/redaction.py: errors name the file, but not the folder."""
+"""service/errors.py: errors name the file, but not the folder."""
 
 import pytest
 
-from gnomon.service.redaction import _ADDRESSES, _FOLDERS, MOST_CHARACTERS, MOST_READ, Roots, redact
+from gnomon.service.errors import _ADDRESSES, _FOLDERS, MOST_CHARACTERS, MOST_READ, Roots, redact
 from gnomon.shadow import DamagedIndexFile, ShadowError, StalePointer
 
 ROOTS = Roots((("/srv/lake", "the source"), ("/srv/lake/shadow", "the index")))

@@ -15,7 +15,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.schemas import APIOperation, BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from gnomon.service.api.negotiation import ARROW, JSON
+from gnomon.service.api.responses import ARROW, JSON
 from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE, make_crawl, make_orders, make_visits

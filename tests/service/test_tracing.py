@@ -1,4 +1,4 @@
-"""service/tracing.py: spans of the instrumentations that people use, without keys; trace ids in the log."""
+"""service/costs.py: spans of the instrumentations that people use, without keys; trace ids in the log."""
 
 import asyncio
 import json
@@ -24,10 +24,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.types import ASGIApp
 
 from gnomon.service.application import create_app
-from gnomon.service.costs import Cost
+from gnomon.service.costs import Cost, trace_ids
 from gnomon.service.logs import Lines
 from gnomon.service.settings.table import Settings
-from gnomon.service.tracing import trace_ids
 from tests.service.lake import crawl_table
 from tests.shadow.make_index import index_source, write_source
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from gnomon.jobs.build import write_btree
-from gnomon.service.api.negotiation import ARROW
+from gnomon.service.api.responses import ARROW
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 

@@ -1,8 +1,8 @@
-"""service/access/client_address.py: the address of a client, directly or through proxies."""
+"""service/access/guard.py: the address of a client, directly or through proxies."""
 
 import pytest
 
-from gnomon.service.access.client_address import NOWHERE, Peers, client_network
+from gnomon.service.access.guard import NOWHERE, Peers, client_network
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
 

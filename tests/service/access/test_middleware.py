@@ -1,4 +1,4 @@
-"""service/access/middleware.py: access of tokens to all routes."""
+"""service/access/guard.py: access of tokens to all routes."""
 
 import copy
 import datetime as dt
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from gnomon.service.access.middleware import PROBES, is_page
+from gnomon.service.access.guard import PROBES, is_page
 from gnomon.service.access.tokens import new_token
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, make_crawl, make_orders

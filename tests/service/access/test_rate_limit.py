@@ -1,9 +1,9 @@
-"""service/access/rate_limit.py: the rate limit of clients."""
+"""service/access/guard.py: the rate limit of clients."""
 
 import pytest
 
-from gnomon.service.access import rate_limit as module
-from gnomon.service.access.rate_limit import Rates
+from gnomon.service.access import guard as module
+from gnomon.service.access.guard import Rates
 from gnomon.service.errors import TooManyRequests
 from gnomon.service.settings.table import Settings
 

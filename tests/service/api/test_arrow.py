@@ -1,4 +1,4 @@
-"""service/api/arrow.py: rows as an Arrow stream, in the types of the source, with the metadata of JSON answers."""
+"""service/api/answers.py: rows as an Arrow stream, in the types of the source, with the metadata of JSON answers."""
 
 import datetime as dt
 import decimal
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.jobs.build import write_btree
-from gnomon.service.api.negotiation import ARROW
+from gnomon.service.api.responses import ARROW
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import to_json
 from gnomon.shadow.values.row_values import python_values

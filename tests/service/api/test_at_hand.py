@@ -1,4 +1,4 @@
-"""service/api/at_hand.py: what memory tells is answered without a thread, as a thread would answer it."""
+"""service/api/answers.py: what memory tells is answered without a thread, as a thread would answer it."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from gnomon.jobs.build import build
-from gnomon.service.api import at_hand, query
+from gnomon.service.api import answers, query
 from gnomon.service.errors import Overloaded
 from gnomon.service.indexes.threads import Threads
 from gnomon.service.settings.table import Settings
@@ -253,7 +253,7 @@ def test_a_row_that_has_to_be_waited_for_is_left_to_a_thread(
     if why == "not in memory":
         monkeypatch.setattr(waiting, "_NOWAIT", None)
     elif why == "many bytes read":
-        monkeypatch.setattr(at_hand, "MOST_READ", 10)
+        monkeypatch.setattr(answers, "MOST_READ", 10)
     elif why == "large rows":
         monkeypatch.setattr(query, "MOST_AT_ONCE", 10)
     else:

@@ -20,8 +20,8 @@ from tests.shadow.make_index import index_source, write_source
 
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch, first: int = 3, most: int = 2) -> None:
-    monkeypatch.setattr("gnomon.service.api.json_answers.FIRST_KEYS", first)
-    monkeypatch.setattr("gnomon.service.api.json_answers.MOST_KEYS", most)
+    monkeypatch.setattr("gnomon.service.api.answers.FIRST_KEYS", first)
+    monkeypatch.setattr("gnomon.service.api.answers.MOST_KEYS", most)
 
 
 KEYS = [TWICE, "no", "second", {"url": "a/b"}, 7, "no", "second", TWICE, ["a/b"], "no"]

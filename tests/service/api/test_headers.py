@@ -1,11 +1,11 @@
-"""service/api/headers.py: the headers of every answer, and the origins with access."""
+"""service/api/pages.py: the headers of every answer, and the origins with access."""
 
 from pathlib import Path
 
 import httpx
 import pytest
 
-from gnomon.service.api.headers import (
+from gnomon.service.api.pages import (
     API_POLICY,
     EVERY_ANSWER,
     OF_API,

@@ -1,10 +1,10 @@
-"""service/api/keys.py: a key is shown in the form of rows, whatever the form in the request."""
+"""service/api/query.py: a key is shown in the form of rows, whatever the form in the request."""
 
 import pytest
 
-from gnomon.service.api.keys import key_given, key_shown, read_key
+from gnomon.service.api.query import key_given, key_shown, read_key
 from gnomon.service.errors import BadRequest
-from gnomon.service.indexes.config import Place
+from gnomon.service.indexes.places import Place
 from gnomon.shadow import KeyTypeError, to_json
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from tests.profiles import examples

@@ -1,8 +1,8 @@
-"""service/api/negotiation.py: the media type that a caller prefers, and never one that it does not accept."""
+"""service/api/responses.py: the media type that a caller prefers, and never one that it does not accept."""
 
 import pytest
 
-from gnomon.service.api.negotiation import ARROW, JSON, chosen, chosen_encoding
+from gnomon.service.api.responses import ARROW, JSON, chosen, chosen_encoding
 from gnomon.service.errors import NotAcceptable
 
 

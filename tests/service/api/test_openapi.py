@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from gnomon.service.api.negotiation import ARROW, JSON
 from gnomon.service.api.openapi import MEANING
+from gnomon.service.api.responses import ARROW, JSON
 from gnomon.service.errors import MEDIA_TYPE, TABLE
-from gnomon.service.http.options import MOST_NUMBER, NAMES
+from gnomon.service.http.requests import MOST_NUMBER, NAMES
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 

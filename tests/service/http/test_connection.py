@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnomon.service.api.negotiation import JSON
-from gnomon.service.api.routes import ROWS_OF
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE
-from tests.service.live import Live, answer, answers, is_closed, live, request
+from tests.service.live import Live, answer, answers, answers_by, is_closed, live, request
 from tests.service.processes import until
 
 PROBLEM = "application/problem+json"
@@ -136,7 +134,7 @@ def test_half_a_request_sent_ahead_takes_no_answer_back(
         threading.Event().wait(0.5)  # longer than the time limit of a request
         return b"{}"
 
-    monkeypatch.setitem(ROWS_OF, JSON, work)
+    answers_by(monkeypatch, work)
     with live(crawl_settings.model_copy(update={"read_seconds": 0.1})) as running, running.connect() as connection:
         connection.sendall(request("/rows/first") + request("/rows/second") + b"GET /hea")
         assert [one.status for one in answers(connection, "GET", "GET")] == [200, 200]
@@ -309,7 +307,7 @@ def test_no_connection_is_closed_with_an_answer_that_was_not_sent_yet(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 20_000_000
-    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options, hold: b"x" * size)
+    answers_by(monkeypatch, lambda served, key, options, hold: b"x" * size)
     with live(crawl_settings.model_copy(update={"max_connections": 1})) as running, running.connect() as first:
         first.sendall(request("/rows/large"))
         assert first.recv(1, socket.MSG_PEEK)  # the answer has begun
@@ -330,7 +328,7 @@ def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(
         assert gate.wait(60)
         return b"{}"
 
-    monkeypatch.setitem(ROWS_OF, JSON, work)
+    answers_by(monkeypatch, work)
     with live(crawl_settings.model_copy(update={"threads": 1})) as running, running.connect() as first:
         first.sendall(request("/rows/first"))
         assert begun.wait(60)
@@ -364,7 +362,7 @@ def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
         assert gate.wait(60)
         return b"{}"
 
-    monkeypatch.setitem(ROWS_OF, JSON, work)
+    answers_by(monkeypatch, work)
     with live(crawl_settings.model_copy(update={"shutdown_seconds": 0})) as running, running.connect() as connection:
         connection.sendall(request("/rows/hangs"))
         assert begun.wait(60)

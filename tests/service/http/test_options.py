@@ -1,4 +1,4 @@
-"""service/http/options.py: options and key columns share a query, and are never confused."""
+"""service/http/requests.py: options and key columns share a query, and are never confused."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.service.errors import BadRequest
-from gnomon.service.http.options import NAMES, Options, query_options
+from gnomon.service.http.requests import NAMES, Options, query_options
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, rows
 from tests.shadow.make_index import index_source, write_source

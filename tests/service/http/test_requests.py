@@ -59,7 +59,7 @@ def test_a_long_path_is_decoded_only_for_a_caller_who_may_ask(
         decoded.append(path)
         return unquote(path)
 
-    monkeypatch.setattr("gnomon.service.access.middleware.unquote", watched)
+    monkeypatch.setattr("gnomon.service.access.guard.unquote", watched)
     token, hashed = new_token("tester")
     key = "a%/" * 1000
     target = f"{root_path}/rows/" + "".join(f"%{ord(character):02x}" for character in key)

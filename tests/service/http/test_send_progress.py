@@ -1,4 +1,4 @@
-"""service/http/send_progress.py: a client that reads slowly gets its answer, one that does not read loses it."""
+"""service/http/transports.py: a client that reads slowly gets its answer, one that does not read loses it."""
 
 import socket
 import ssl
@@ -7,12 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnomon.service.api.negotiation import JSON
-from gnomon.service.api.routes import ROWS_OF
-from gnomon.service.http import send_progress
+from gnomon.service.http import transports as send_progress
 from gnomon.service.settings.table import Settings
 from tests.service.http.test_tls import Files
-from tests.service.live import SECONDS, Live, answer, live, request
+from tests.service.live import SECONDS, Live, answer, answers_by, live, request
 from tests.service.processes import until
 
 pytestmark = pytest.mark.slow  # clients that read slowly take their time
@@ -34,7 +32,7 @@ def running(
     request: pytest.FixtureRequest, crawl_settings: Settings, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Live]:
     monkeypatch.setattr(send_progress, "STALLED_SECONDS", STALLED_SECONDS)
-    monkeypatch.setitem(ROWS_OF, JSON, lambda served, key, options, hold: b"x" * SIZE)
+    answers_by(monkeypatch, lambda served, key, options, hold: b"x" * SIZE)
     tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)} if request.param != "http" else {}
     with live(
         crawl_settings.model_copy(

@@ -1,4 +1,4 @@
-"""service/indexes/answer_cache.py and the conditional requests of routes: an answer is kept while it is right."""
+"""service/indexes/served.py and the conditional requests of routes: an answer is kept while it is right."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.service.indexes.answer_cache import AnswerCache, KeptAnswer
+from gnomon.service.indexes.served import AnswerCache, KeptAnswer
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import open_index
 from tests.service.lake import TWICE, Client, make_crawl, rows
@@ -128,8 +128,8 @@ def test_a_large_answer_is_compressed_as_the_client_likes_it(tmp_path: Path, acc
 def test_a_compressed_batch_in_pieces_is_one_stream(crawl: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [TWICE, "no", "second"] * 10
     whole = crawl.ask("POST", "/rows", {"keys": keys}, headers={"accept-encoding": "identity"})
-    monkeypatch.setattr("gnomon.service.api.json_answers.FIRST_KEYS", 3)
-    monkeypatch.setattr("gnomon.service.api.json_answers.MOST_KEYS", 4)
+    monkeypatch.setattr("gnomon.service.api.answers.FIRST_KEYS", 3)
+    monkeypatch.setattr("gnomon.service.api.answers.MOST_KEYS", 4)
     pieces = crawl.ask("POST", "/rows", {"keys": keys}, headers={"accept-encoding": "gzip"})
     assert pieces.headers["content-encoding"] == "gzip"
     assert pieces.json() == whole.json()

@@ -1,8 +1,8 @@
-"""service/indexes/config.py: names of indexes, given or from folders, and their errors."""
+"""service/indexes/places.py: names of indexes, given or from folders, and their errors."""
 
 import pytest
 
-from gnomon.service.indexes.config import Place, places
+from gnomon.service.indexes.places import Place, places
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
 

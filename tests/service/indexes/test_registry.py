@@ -1,4 +1,4 @@
-"""service/indexes/registry.py: several indexes in one service, each below its own path, the first also at /rows."""
+"""service/indexes/served.py: several indexes in one service, each below its own path, the first also at /rows."""
 
 from pathlib import Path
 

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from gnomon.service.application import create_app
-from gnomon.service.indexes.registry import Indexes
-from gnomon.service.indexes.served import ServedIndex, _backed_off
+from gnomon.service.indexes.served import Indexes, ServedIndex, _backed_off
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import DamagedMetadata, IndexNotFound
 from gnomon.shadow.errors import StorageError

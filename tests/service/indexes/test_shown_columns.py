@@ -1,4 +1,4 @@
-"""service/indexes/shown_columns.py: no answer shows a hidden column, and a request for one finds no such column."""
+"""service/indexes/places.py: no answer shows a hidden column, and a request for one finds no such column."""
 
 import io
 import json
@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.service.api.negotiation import ARROW
-from gnomon.service.redaction import redact
+from gnomon.service.api.responses import ARROW
+from gnomon.service.errors import redact
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import UsageError
 from gnomon.sources import DamagedSource

@@ -1,7 +1,7 @@
-"""service/metrics/counters.py: counters that requests increase."""
+"""service/metrics/collectors.py: counters that requests increase."""
 
 from gnomon.service.costs import Cost
-from gnomon.service.metrics.counters import BUCKETS, Tallies, Timing
+from gnomon.service.metrics.collectors import BUCKETS, Tallies, Timing
 from tests.service.metrics.test_exposition import of_collector
 
 

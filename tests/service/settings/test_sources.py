@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.service.indexes.config import places
+from gnomon.service.indexes.places import places
 from gnomon.service.settings.table import Settings, load_settings
 from gnomon.shadow import UsageError
 

@@ -232,7 +232,7 @@ def test_settings_know_where_each_was_given_also_in_another_process(tmp_path: Pa
 def test_variables_that_other_parts_of_gnomon_read_are_accepted() -> None:
     found = set()
     for folder in ("base", "btree", "sources", "shadow", "jobs", "indexer"):
-        for path in (PAGE.parents[2] / folder).rglob("*.py"):
+        for path in (PAGE.parents[2] / "gnomon" / folder).rglob("*.py"):
             found |= set(re.findall(r"\bGNOMON_[A-Z_]*[A-Z]\b", path.read_text()))
     assert {"GNOMON_KERNEL", "GNOMON_WEBHDFS", "GNOMON_WEBHDFS_TOKEN"} <= found
     assert load_settings({"indexes": ["x"]}, (), None, dict.fromkeys(found, "1")).indexes == ("x",)

@@ -1,10 +1,15 @@
-"""The names and paths of the served indexes. Paths of requests use these names."""
+"""The served indexes as the settings name them: their names, paths, and the columns that their answers show.
+
+Paths of requests use the names. A request for a hidden column fails like one for an unknown column. Queries may name
+all key columns, shown or hidden."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gnomon.service.settings import Settings
 from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import View
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
@@ -57,3 +62,28 @@ def _name_and_path(given: str, where: str) -> tuple[str, str]:
     last = given.rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or "index"
     return name[:64], given
+
+
+def visible(place: Place, names: Iterable[str]) -> list[str]:
+    """The names that are shown, in their order."""
+    shown = place.columns
+    return [name for name in names if name not in place.hidden and (shown is None or name in shown)]
+
+
+def check_columns(place: Place, view: View) -> None:
+    """UsageError where the settings name a column that the index does not have, since a misspelt hidden column would be
+    shown. UsageError also where they hide all columns."""
+    if place.columns == ():
+        raise UsageError(f"{place.columns_given}: index {place.name}: expected at least one column, found none")
+    for where, names in ((place.columns_given, place.columns or ()), (place.hidden_given, place.hidden)):
+        unknown = [name for name in names if name not in view.columns]
+        if unknown:
+            there = ", ".join(view.columns)
+            raise UsageError(f"{where}: index {place.name} has no column {unknown[0]}; it has {there}")
+
+
+def hidden_of(place: Place, names: Iterable[str]) -> tuple[str, ...]:
+    """The names that are not shown."""
+    given = list(names)
+    shown = set(visible(place, given))
+    return tuple(name for name in given if name not in shown)

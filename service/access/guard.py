@@ -1,24 +1,164 @@
-"""Authentication, authorization and rates: a layer around all routes.
+"""Who may ask: the address of a client through trusted proxies, its rate, and the layer around all routes that checks
+both and the token.
 
 The paths that need no token are listed here; all other paths need one, so that a forgotten path is refused.
 `check_index` checks that a token allows an index, when a handler looks up the index of its request."""
 
 import datetime as dt
-from collections.abc import Callable
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gnomon.service.access.client_address import Peers, client_network
-from gnomon.service.access.rate_limit import Rates
 from gnomon.service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
-from gnomon.service.errors import Forbidden, TokensUnread, TooManyRequests, Unauthorized, problem_response
+from gnomon.service.errors import Forbidden, Roots, TokensUnread, TooManyRequests, Unauthorized, problem_response
 from gnomon.service.http import ENCODED, route_path
-from gnomon.service.redaction import Roots
 from gnomon.service.settings import Settings
+from gnomon.shadow import UsageError
+
+MOST_HOPS = 32  # hops of X-Forwarded-For that are read, the nearest first
+KEPT_ADDRESSES = 4096  # parsed addresses in the cache: a client sends many requests
+LONGEST_ADDRESS = 100  # characters; a longer text is no address, and is not cached
+NOWHERE = "unknown"  # the address of a socket that has none
+SITE_BITS = 64  # bits of an IPv6 network in which one site may use any address
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Peers:
+    """Finds the address of a client. UsageError where an entry of `trusted_proxies` is not an address or network."""
+
+    def __init__(self, settings: Settings) -> None:
+        where = settings.where("trusted_proxies")
+        self._trusted = [_network(text, where) for text in settings.trusted_proxies]
+
+    def address(self, scope: Scope) -> str:
+        """The address of the client. Behind trusted proxies it is the last hop of X-Forwarded-For that is not a trusted
+        proxy, since a client can invent the hops before it. The header `Forwarded` is never read."""
+        client = scope.get("client")
+        peer = _address(client[0]) if client else None
+        if peer is None:
+            return NOWHERE
+        if self._trusted:
+            for hop in _hops(scope):
+                if not self._is_trusted(peer):
+                    break
+                found = _address(hop)
+                if found is None:
+                    break
+                peer = found
+        return str(peer)
+
+    def _is_trusted(self, address: Address) -> bool:
+        return any(address in network for network in self._trusted if network.version == address.version)
+
+
+@lru_cache(KEPT_ADDRESSES)
+def client_network(address: str) -> str:
+    """The addresses that count as one client: an IPv4 address, or a network of IPv6."""
+    found = _address(address)
+    if found is None or found.version == 4:
+        return address
+    return str(ipaddress.ip_network((int(found) >> SITE_BITS << SITE_BITS, SITE_BITS)))
+
+
+def _network(text: str, where: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise UsageError(f"{where}: expected addresses or networks like 10.0.0.0/8, found {text!r}") from None
+
+
+def _hops(scope: Scope) -> Iterable[str]:
+    """The hops of X-Forwarded-For, the nearest first."""
+    lines = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    return [hop.strip() for hop in b",".join(lines).decode("latin-1").split(",")][: -MOST_HOPS - 1 : -1]
+
+
+def _address(text: str) -> Address | None:
+    """The address in a text of a proxy: an address alone, or with a port, where IPv6 is in brackets. None for other
+    texts."""
+    return _parsed(text) if len(text) <= LONGEST_ADDRESS else None
+
+
+@lru_cache(KEPT_ADDRESSES)
+def _parsed(text: str) -> Address | None:
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+MOST_CLIENTS = 10_000  # clients that are remembered: the latest ones
+KEYS_A_REQUEST = 100  # keys of a batch that count as one more request
+
+
+class Rates:
+    """The rates of all clients. Each worker counts alone, with an equal share of the service's rate. For the event loop
+    only."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._told = settings.requests_per_second
+        self._per_second = settings.requests_per_second / settings.workers
+        self._burst = max(1.0, settings.request_burst / settings.workers)
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left at a time, by client
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def take(self, client: str) -> None:
+        """Count a request. TooManyRequests where the client has no request left; the refused request is not counted."""
+        if not self._per_second:
+            return
+        left = self._now(client)
+        if left < 1:
+            raise self._refusal(1 - left)
+        self._keep(client, left - 1)
+
+    def charge_keys(self, client: str, keys: int) -> None:
+        """Count the keys of a batch before it is answered. The number of requests left may become negative: the client
+        then has to wait longer. TooManyRequests where it is negative already, because of other batches of the
+        client."""
+        if not self._per_second or keys < KEYS_A_REQUEST:
+            return
+        left = self._now(client)
+        if left < 0:
+            raise self._refusal(-left)
+        self._keep(client, left - keys // KEYS_A_REQUEST)
+
+    def _refusal(self, missing: float) -> TooManyRequests:
+        wait = math.ceil(missing / self._per_second)
+        return TooManyRequests(
+            f"more than {self._told:g} requests a second; come again in {wait} s "
+            "(settings requests_per_second and request_burst)",
+            wait,
+        )
+
+    def _now(self, client: str) -> float:
+        left, since = self._left.get(client, (self._burst, self._clock()))
+        return min(self._burst, left + (self._clock() - since) * self._per_second)
+
+    def _keep(self, client: str, left: float) -> None:
+        self._left[client] = left, self._clock()
+        self._left.move_to_end(client)
+        while len(self._left) > MOST_CLIENTS:
+            self._left.popitem(last=False)
+
 
 PROBES = frozenset({"/healthz", "/readyz"})  # not counted: the rate limit must not block health checks
 PAGES = frozenset({"", "/", "/docs"})  # "" is redirected to "/"
