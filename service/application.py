@@ -17,14 +17,14 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service import logs
-from gnomon.service.access import Guard, GuardedApp, Tokens
+from gnomon.service.access import Guard, GuardedApp
 from gnomon.service.api import CORS, Service, add_pages, add_routes, document, origins
 from gnomon.service.costs import KeylessSpans
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import route_path
 from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines
-from gnomon.service.metrics import CONTENT_TYPE, Metrics, Slot, WatchedApp
+from gnomon.service.metrics import CONTENT_TYPE, Following, Metrics, Slot, WatchedApp
 from gnomon.service.settings import Settings, load_settings
 
 # Settings of the server of `gnomon serve`; another server has options of its own for them.
@@ -161,33 +161,6 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         methods = ", ".join(sorted({method for route in partial for method in route.methods or ()}))
         headers, detail = {"allow": methods}, f"{request.method} is not answered here; allowed: {methods}"
     return await _failed(request, HTTPException(error.status_code, detail, headers))
-
-
-class Following:
-    """The background threads. They look for newer snapshots, list the sources, read the tokens file, and publish the
-    metrics to other workers."""
-
-    def __init__(self, service: Service, metrics: Metrics, tokens: Tokens) -> None:
-        self._service, self._metrics, self._tokens = service, metrics, tokens
-        self.started = False
-
-    def start(self) -> None:
-        """Start them. For one event loop; a second call does nothing."""
-        if self.started:
-            return
-        self.started = True
-        self._metrics.start()
-        self._tokens.watch()
-        for served in self._service.indexes:
-            served.follow()
-
-    def stop(self) -> None:
-        """Tell the threads to end."""
-        for served in self._service.indexes:
-            served.stop()
-        self._tokens.close()
-        self._metrics.stop()
-        self.started = False
 
 
 @asynccontextmanager

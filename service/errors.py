@@ -144,17 +144,21 @@ TARGET_CHARACTERS = 256  # of a request, in its problem
 logger = logging.getLogger("gnomon.service")
 
 
-class BadRequest(GnomonError):
+class ServiceError(GnomonError):
+    """An error whose text the service writes itself, without the names of folders."""
+
+
+class BadRequest(ServiceError):
     """The request cannot be understood."""
 
 
-class TooLarge(GnomonError):
+class TooLarge(ServiceError):
     """The request is beyond a limit of the service."""
 
     reason = "request_too_large"
 
 
-class KeyNotFound(GnomonError):
+class KeyNotFound(ServiceError):
     """No covered row has the key. `members` are the members of its problem: the key, the snapshot, its coverage."""
 
     def __init__(self, what: str, **members: Any) -> None:
@@ -162,11 +166,11 @@ class KeyNotFound(GnomonError):
         self.members = members
 
 
-class NoSuchIndex(GnomonError):
+class NoSuchIndex(ServiceError):
     """The service has no index of this name."""
 
 
-class Unauthorized(GnomonError):
+class Unauthorized(ServiceError):
     """A token is missing, or (`given`) not known or expired. `headers` are the headers of its answer."""
 
     reason = "token"
@@ -177,19 +181,19 @@ class Unauthorized(GnomonError):
         self.headers = {"www-authenticate": f'{challenge}, error="invalid_token"' if given else challenge}
 
 
-class Forbidden(GnomonError):
+class Forbidden(ServiceError):
     """The token does not allow this index."""
 
     reason = "index_not_allowed"
 
 
-class TokensUnread(GnomonError):
+class TokensUnread(ServiceError):
     """The token cannot be checked: the tokens file could not be read since this process began."""
 
     reason = "tokens_unread"
 
 
-class TooManyRequests(GnomonError):
+class TooManyRequests(ServiceError):
     """A client sends more requests than its rate allows. `headers` say when to try again."""
 
     reason = "rate"
@@ -199,45 +203,45 @@ class TooManyRequests(GnomonError):
         self.headers = {"retry-after": str(retry_after_seconds)}
 
 
-class NotAcceptable(GnomonError):
+class NotAcceptable(ServiceError):
     """The service has no media type that the caller accepts."""
 
 
-class AnswerTooLarge(GnomonError):
+class AnswerTooLarge(ServiceError):
     """The answer would be beyond a limit of the service."""
 
     reason = "answer_too_large"
 
 
-class RequestTooSlow(GnomonError):
+class RequestTooSlow(ServiceError):
     """A client did not send the whole of a request in time."""
 
     reason = "request_too_slow"
 
 
-class TargetTooLong(GnomonError):
+class TargetTooLong(ServiceError):
     """The path and query are longer than the limit."""
 
     reason = "target_too_long"
 
 
-class HeadTooLarge(GnomonError):
+class HeadTooLarge(ServiceError):
     """The header fields exceed a limit."""
 
     reason = "head_too_large"
 
 
-class UnknownTransferCoding(GnomonError):
+class UnknownTransferCoding(ServiceError):
     """The body of the request is in a form that the service does not decode."""
 
 
-class NotOpen(GnomonError):
+class NotOpen(ServiceError):
     """The index could not be opened yet: its storage does not answer."""
 
     reason = "index_not_open"
 
 
-class NotReady(GnomonError):
+class NotReady(ServiceError):
     """The service cannot answer anything yet. `members` are the members of its problem."""
 
     def __init__(self, what: str, **members: Any) -> None:
@@ -245,13 +249,13 @@ class NotReady(GnomonError):
         self.members = {"ready": False, **members}
 
 
-class Overloaded(GnomonError):
+class Overloaded(ServiceError):
     """The service is at a limit: waiting requests, stuck threads, memory for bodies, or connections."""
 
     reason = "overloaded"
 
 
-class TookTooLong(GnomonError):
+class TookTooLong(ServiceError):
     """A request was not answered within the time limit."""
 
     reason = "timeout"
@@ -309,28 +313,6 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
 # Failures of routing, before any handler runs.
 ROUTING = {404: "No such route", 405: "Method not allowed"}
 
-# Errors whose texts the service writes itself, without the names of folders.
-OURS = (
-    BadRequest,
-    TooLarge,
-    KeyNotFound,
-    NoSuchIndex,
-    Unauthorized,
-    Forbidden,
-    TokensUnread,
-    TooManyRequests,
-    NotAcceptable,
-    AnswerTooLarge,
-    RequestTooSlow,
-    TargetTooLong,
-    HeadTooLarge,
-    UnknownTransferCoding,
-    NotOpen,
-    NotReady,
-    Overloaded,
-    TookTooLong,
-)
-
 
 def status_and_title(error: BaseException) -> tuple[int, str]:
     """The status and title of an error, by the table."""
@@ -376,7 +358,7 @@ def _detail(error: BaseException, status: int, roots: Callable[[], Roots]) -> st
         return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     if isinstance(error, HTTPException):
         return error.detail
-    if isinstance(error, (*OURS, UsageError, KeyTypeError)):
+    if isinstance(error, (ServiceError, UsageError, KeyTypeError)):
         return str(error)  # made of what the caller sent and of the index's columns
     return redact(error, roots())
 

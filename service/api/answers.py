@@ -23,7 +23,7 @@ from gnomon.service.api.query import (
     key_given,
     too_large,
 )
-from gnomon.service.api.responses import ARROW, JSON, Sealed, sealed
+from gnomon.service.api.responses import ARROW, JSON, GzipStream, Sealed, sealed
 from gnomon.service.api.shapes import BatchResult, Problem, RowsAnswer
 from gnomon.service.errors import BadRequest, encode, problem
 from gnomon.service.http import Options
@@ -152,8 +152,11 @@ class BatchPieces:
     """The answer to a batch, made piece by piece: a result for each key, in the order of the keys. The result of a key
     that fails is its error. All results are from one snapshot. For one thread at a time."""
 
-    def __init__(self, served: ServedIndex, keys: Sequence[Any], options: Options, instance: str) -> None:
-        """`instance` is the path that the errors of keys name."""
+    def __init__(
+        self, served: ServedIndex, keys: Sequence[Any], options: Options, instance: str, is_gzip: bool = False
+    ) -> None:
+        """`instance` is the path that the errors of keys name. With `is_gzip`, the pieces are one compressed stream."""
+        self._gzip = GzipStream() if is_gzip else None
         self._served, self._keys, self._options, self._instance = served, keys, options, instance
         self._question: Question | None = None
         self._done = 0  # keys
@@ -212,7 +215,8 @@ class BatchPieces:
             if self._options.explain:
                 members["explain"] = explanation(question)
             end = b"], " + encode(members)[1:]
-        return b"".join([begin, b", ".join(results), end])
+        piece = b"".join([begin, b", ".join(results), end])
+        return piece if self._gzip is None else self._gzip.add(piece, self.is_whole)
 
     def _results(self, question: Question, keys: Sequence[Any]) -> list[bytes]:
         """The results of some keys, as JSON."""

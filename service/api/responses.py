@@ -110,8 +110,19 @@ def _compressed(body: bytes, encoding: str) -> bytes:
     if encoding == "zstd":
         compressed: bytes = pa.Codec("zstd", compression_level=LEVEL).compress(body, asbytes=True)
         return compressed
-    stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
-    return bytes(stream.compress(body) + stream.flush())
+    return GzipStream().add(body, is_last=True)
+
+
+class GzipStream:
+    """Compresses an answer, or its pieces one after the other."""
+
+    def __init__(self) -> None:
+        self._stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
+
+    def add(self, piece: bytes, is_last: bool) -> bytes:
+        """A piece, compressed whole: the client can read it at once."""
+        mode = isal_zlib.Z_FINISH if is_last else isal_zlib.Z_SYNC_FLUSH
+        return bytes(self._stream.compress(piece) + self._stream.flush(mode))
 
 
 class Pieces(Protocol):
@@ -129,30 +140,6 @@ class Pieces(Protocol):
     def rest(self, error: Exception) -> bytes:
         """The last piece where the answer ends with an error."""
         ...
-
-
-class GzipPieces:
-    """The pieces of an answer, compressed as one stream."""
-
-    def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
-        self._stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WINDOW)
-
-    @property
-    def is_whole(self) -> bool:
-        return self._pieces.is_whole
-
-    def piece(self, hold: Hold) -> bytes:
-        body = self._compressed(self._pieces.piece(hold))
-        hold.shrink_to(len(body))
-        return body
-
-    def rest(self, error: Exception) -> bytes:
-        return self._compressed(self._pieces.rest(error))
-
-    def _compressed(self, piece: bytes) -> bytes:
-        mode = isal_zlib.Z_FINISH if self._pieces.is_whole else isal_zlib.Z_SYNC_FLUSH
-        return bytes(self._stream.compress(piece) + self._stream.flush(mode))
 
 
 class HeldResponse(Response):

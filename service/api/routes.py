@@ -37,9 +37,7 @@ from gnomon.service.api.responses import (
     ARROW,
     JSON,
     VARY,
-    GzipPieces,
     HeldResponse,
-    Pieces,
     PiecesResponse,
     chosen,
     chosen_encoding,
@@ -250,10 +248,9 @@ async def post_rows(request: Request) -> Response:
             table = partial(rows_of_each, served, asked.keys, options)
             answer, hold = await threads.work(lambda hold: sealed(table(hold), encoding, hold), client, size)
             return HeldResponse(answer.body, hold, answer.headers, media_type)
-        pieces: Pieces = BatchPieces(served, asked.keys, options, request.scope["path"])  # without the query
         is_gzip = encoding == "gzip" and len(asked.keys) > FEW_KEYS
         headers = VARY | ({"content-encoding": "gzip"} if is_gzip else {})
-        pieces = GzipPieces(pieces) if is_gzip else pieces
+        pieces = BatchPieces(served, asked.keys, options, request.scope["path"], is_gzip)  # the path without the query
         more = partial(threads.work, pieces.piece, client, size)
         first = await more()
         if pieces.is_whole:

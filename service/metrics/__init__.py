@@ -8,11 +8,12 @@
 
 from gnomon.service.metrics.exposition import CONTENT_TYPE, Metrics
 from gnomon.service.metrics.multiprocess import Exchange, Slot
-from gnomon.service.metrics.observe import WatchedApp
+from gnomon.service.metrics.observe import Following, WatchedApp
 
 __all__ = [
     "CONTENT_TYPE",
     "Exchange",
+    "Following",
     "Metrics",
     "Slot",
     "WatchedApp",

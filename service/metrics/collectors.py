@@ -6,6 +6,7 @@ import datetime as dt
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 
 from prometheus_client.metrics_core import Metric
@@ -172,164 +173,8 @@ class Gauge:
         family = Metric(self.name, self.text, self.type)
         sample = f"{self.name}_total" if self.type == "counter" else self.name
         for labels, value in self.read():
-            family.add_sample(sample, dict(zip(self.labels, labels, strict=True)), value)
+            family.add_sample(sample, dict(zip(self.labels, labels, strict=True)), float(value))
         return family
-
-
-class Gauges(Collector):
-    """All gauges. `dropped` returns the number of dropped lines of the log."""
-
-    def __init__(
-        self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int], tokens: Tokens
-    ) -> None:
-        self._service = service
-        self.all = [
-            Gauge(
-                "gnomon_requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())]
-            ),
-            Gauge(
-                "gnomon_requests_memory_bytes",
-                "Memory that requests hold, of memory_bytes.",
-                ("kind",),
-                lambda: [
-                    (("bodies",), service.indexes.bodies.held),
-                    (("answers",), service.indexes.memory.held),
-                ],
-            ),
-            *self._of_threads(),
-            *self._of_indexes(),
-            *self._of_caches(),
-            Gauge(
-                "gnomon_tokens_refused",
-                "1 while the tokens file cannot be read and earlier tokens stay valid.",
-                (),
-                lambda: [((), tokens.trouble is not None)],
-            ),
-            Gauge(
-                "gnomon_log_dropped",
-                "Log lines that were dropped, because too many waited to be written.",
-                (),
-                lambda: [((), dropped())],
-                "counter",
-            ),
-            Gauge(
-                "gnomon_build_info",
-                "Always 1; its label has the version of Gnomon.",
-                ("version",),
-                lambda: [((version("gnomon-index"),), 1)],
-            ),
-        ]
-
-    def collect(self) -> Iterable[Metric]:
-        return [gauge.family() for gauge in self.all]
-
-    def _each(self, read: Callable[[ServedIndex], float | None]) -> Callable[[], Values]:
-        """The value of each index that has one."""
-
-        def values() -> Values:
-            for served in self._service.indexes:
-                value = read(served)
-                if value is not None:
-                    yield (served.place.name,), value
-
-        return values
-
-    def _of_threads(self) -> list[Gauge]:
-        each, index = self._each, ("index",)
-        return [
-            Gauge(
-                "gnomon_requests_waiting", "Requests that wait for a thread.", index, each(lambda s: s.threads.waiting)
-            ),
-            Gauge(
-                "gnomon_threads_running", "Threads that work for a request.", index, each(lambda s: s.threads.running)
-            ),
-            Gauge(
-                "gnomon_threads_stuck",
-                "Threads that still wait for storage after their request was answered.",
-                index,
-                each(lambda s: s.threads.stuck),
-            ),
-            Gauge(
-                "gnomon_batches_waiting",
-                "Batches that wait for a thread.",
-                index,
-                each(lambda s: s.batch_threads.waiting),
-            ),
-            Gauge(
-                "gnomon_batches_running",
-                "Threads that work for a batch.",
-                index,
-                each(lambda s: s.batch_threads.running),
-            ),
-        ]
-
-    def _of_indexes(self) -> list[Gauge]:
-        each, index = self._each, ("index",)
-        return [
-            Gauge("gnomon_index_open", "1 when the index is open, 0 before.", index, each(lambda s: s.is_open)),
-            Gauge(
-                "gnomon_index_unreachable",
-                "1 while checks for a newer snapshot fail.",
-                index,
-                each(lambda s: s.unreachable is not None),
-            ),
-            Gauge("gnomon_snapshot_number", "The snapshot that is served.", index, each(_number)),
-            Gauge(
-                "gnomon_snapshot_age_seconds",
-                "Seconds since the served snapshot was committed.",
-                index,
-                each(_age_seconds),
-            ),
-            Gauge(
-                "gnomon_snapshot_refused",
-                "1 while the newest snapshot cannot be opened and an older one is served.",
-                index,
-                each(lambda s: s.refused is not None),
-            ),
-            Gauge(
-                "gnomon_coverage_files",
-                "Source files that the snapshot does not cover in their present state.",
-                ("index", "state"),
-                self._coverage,
-            ),
-            Gauge(
-                "gnomon_coverage_age_seconds",
-                "Seconds since the source was last listed.",
-                index,
-                each(lambda s: s.coverage.age_seconds if s.coverage is not None else None),
-            ),
-        ]
-
-    def _coverage(self) -> Values:
-        for served in self._service.indexes:
-            if (known := served.coverage) is not None:
-                for state, files in (("new", known.new), ("changed", known.changed), ("vanished", known.vanished)):
-                    yield (served.place.name, state), files
-
-    def _of_caches(self) -> list[Gauge]:
-        def each(place: int) -> Callable[[], Values]:
-            def values() -> Values:
-                for served in self._service.indexes:
-                    if served.is_open:
-                        for cache, counts in served.cache_counts().items():
-                            yield (served.place.name, cache), counts[place]
-
-            return values
-
-        labels = ("index", "cache")
-        return [
-            Gauge(
-                "gnomon_cache_hits", "Look-ups in a cache that found what they looked for.", labels, each(0), "counter"
-            ),
-            Gauge(
-                "gnomon_cache_misses",
-                "Look-ups in a cache that found nothing; the service then read a file.",
-                labels,
-                each(1),
-                "counter",
-            ),
-            Gauge("gnomon_cache_bytes", "Bytes in a cache.", labels, each(2)),
-        ]
 
 
 def _number(served: ServedIndex) -> float | None:
@@ -342,3 +187,90 @@ def _age_seconds(served: ServedIndex) -> float | None:
     if not committed_at:
         return None
     return max(0.0, (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(committed_at)).total_seconds())
+
+
+# Of each index: name, text, and value; None where the index has no value yet.
+OF_INDEXES: tuple[tuple[str, str, Callable[[ServedIndex], float | None]], ...] = (
+    ("requests_waiting", "Requests that wait for a thread.", lambda s: s.threads.waiting),
+    ("threads_running", "Threads that work for a request.", lambda s: s.threads.running),
+    (
+        "threads_stuck",
+        "Threads that still wait for storage after their request was answered.",
+        lambda s: s.threads.stuck,
+    ),
+    ("batches_waiting", "Batches that wait for a thread.", lambda s: s.batch_threads.waiting),
+    ("batches_running", "Threads that work for a batch.", lambda s: s.batch_threads.running),
+    ("index_open", "1 when the index is open, 0 before.", lambda s: s.is_open),
+    ("index_unreachable", "1 while checks for a newer snapshot fail.", lambda s: s.unreachable is not None),
+    ("snapshot_number", "The snapshot that is served.", _number),
+    ("snapshot_age_seconds", "Seconds since the served snapshot was committed.", _age_seconds),
+    (
+        "snapshot_refused",
+        "1 while the newest snapshot cannot be opened and an older one is served.",
+        lambda s: s.refused is not None,
+    ),
+    (
+        "coverage_age_seconds",
+        "Seconds since the source was last listed.",
+        lambda s: s.coverage.age_seconds if s.coverage is not None else None,
+    ),
+)
+# Of each cache of an index, in the order of `CacheCounts`: name, text, type.
+OF_CACHES = (
+    ("cache_hits", "Look-ups in a cache that found what they looked for.", "counter"),
+    ("cache_misses", "Look-ups in a cache that found nothing; the service then read a file.", "counter"),
+    ("cache_bytes", "Bytes in a cache.", "gauge"),
+)
+
+
+class Gauges(Collector):
+    """All gauges. `dropped` returns the number of dropped lines of the log."""
+
+    def __init__(
+        self, service: Service, in_progress: Callable[[], int], dropped: Callable[[], int], tokens: Tokens
+    ) -> None:
+        self._indexes = indexes = service.indexes
+        self.all: list[Gauge] = []
+
+        def add(name: str, text: str, labels: tuple[str, ...], read: Callable[[], Values], kind: str = "gauge") -> None:
+            self.all.append(Gauge(PREFIX + name, text, labels, read, kind))
+
+        def memory() -> Values:
+            return [(("bodies",), indexes.bodies.held), (("answers",), indexes.memory.held)]
+
+        add("requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())])
+        add("requests_memory_bytes", "Memory that requests hold, of memory_bytes.", ("kind",), memory)
+        for name, text, read in OF_INDEXES:
+            add(name, text, ("index",), partial(self._of_each, read))
+        text = "Source files that the snapshot does not cover in their present state."
+        add("coverage_files", text, ("index", "state"), self._coverage)
+        for place, (name, text, kind) in enumerate(OF_CACHES):
+            add(name, text, ("index", "cache"), partial(self._of_caches, place), kind)
+        text = "1 while the tokens file cannot be read and earlier tokens stay valid."
+        add("tokens_refused", text, (), lambda: [((), tokens.trouble is not None)])
+        text = "Log lines that were dropped, because too many waited to be written."
+        add("log_dropped", text, (), lambda: [((), dropped())], "counter")
+        text = "Always 1; its label has the version of Gnomon."
+        add("build_info", text, ("version",), lambda: [((version("gnomon-index"),), 1)])
+
+    def collect(self) -> Iterable[Metric]:
+        return [gauge.family() for gauge in self.all]
+
+    def _of_each(self, read: Callable[[ServedIndex], float | None]) -> Values:
+        """The value of each index that has one."""
+        for served in self._indexes:
+            value = read(served)
+            if value is not None:
+                yield (served.place.name,), value
+
+    def _coverage(self) -> Values:
+        for served in self._indexes:
+            if (known := served.coverage) is not None:
+                for state, files in (("new", known.new), ("changed", known.changed), ("vanished", known.vanished)):
+                    yield (served.place.name, state), files
+
+    def _of_caches(self, place: int) -> Values:
+        for served in self._indexes:
+            if served.is_open:
+                for cache, counts in served.cache_counts().items():
+                    yield (served.place.name, cache), counts[place]

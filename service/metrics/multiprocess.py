@@ -6,7 +6,6 @@ counter ever falls. The files lie in a folder that is locked while the parent li
 a service that was killed; the next service removes it."""
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -15,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
+
+import msgspec
 
 MEMORY = Path("/dev/shm")
 PREFIX = "gnomon-metrics-"
@@ -26,6 +27,23 @@ MOST_NAMES = 1000  # of ended workers, which are kept for a worker that is summi
 
 # A sample: its family, its name, its labels in order, and its value.
 Row = tuple[str, str, tuple[tuple[str, str], ...], float]
+S = TypeVar("S", "Samples", "Ended")
+
+
+class Samples(msgspec.Struct):
+    """What one worker has published. `counts` stay when it has ended, `gauges` do not."""
+
+    pid: int = 0
+    counts: list[Row] = []
+    gauges: list[Row] = []
+
+
+class Ended(msgspec.Struct):
+    """The counts of all workers that have ended, the names of their slots, and how many ended without being told to."""
+
+    counts: list[Row] = []
+    names: list[str] = []
+    unasked: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,23 +59,24 @@ class Slot:
 
     def write(self, counts: Iterable[Row], gauges: Iterable[Row]) -> None:
         """Replace the samples of this process."""
-        _write(self.path, {"pid": os.getpid(), "counts": list(counts), "gauges": list(gauges)})
+        _write(self.path, Samples(os.getpid(), list(counts), list(gauges)))
 
     def of_others(self) -> list[Row]:
         """The samples of the other workers; only counts of those that have ended."""
-        of_each = {path.stem: _read(path) for path in Path(self.folder).glob("*.json") if path.stem != ENDED}
-        ended = _read(Path(self.folder) / ENDED_FILE)  # read after the files that it may have taken over
-        rows = _rows(ended["counts"])
-        for name, content in of_each.items():
-            if name != self.name and name not in ended["names"]:
-                rows += _rows(content["counts"])
-                if _lives(content["pid"]):
-                    rows += _rows(content["gauges"])
+        folder = Path(self.folder)
+        of_each = {path.stem: _read(path, Samples) for path in folder.glob("*.json") if path.stem != ENDED}
+        ended = _read(folder / ENDED_FILE, Ended)  # read after the files that it may have taken over
+        rows = ended.counts
+        for name, samples in of_each.items():
+            if name != self.name and name not in ended.names:
+                rows += samples.counts
+                if _lives(samples.pid):
+                    rows += samples.gauges
         return rows
 
     def restarts(self) -> int:
         """The number of workers that ended without being told to."""
-        return int(_read(Path(self.folder) / ENDED_FILE)["unasked"])
+        return _read(Path(self.folder) / ENDED_FILE, Ended).unasked
 
 
 class Exchange:
@@ -89,35 +108,30 @@ class Exchange:
     def ended(self, slot: Slot, asked: bool) -> None:
         """Take over the counts of a worker that has ended. `asked`: whether it was told to end."""
         path = self.folder / ENDED_FILE
-        ended = _read(path)
-        counts: dict[tuple[object, ...], float] = {}
-        for family, name, labels, value in _rows(ended["counts"]) + _rows(_read(slot.path)["counts"]):
+        ended = _read(path, Ended)
+        counts: dict[tuple[str, str, tuple[tuple[str, str], ...]], float] = {}
+        for family, name, labels, value in ended.counts + _read(slot.path, Samples).counts:
             counts[family, name, labels] = counts.get((family, name, labels), 0) + value
-        names = [*ended["names"], slot.name][-MOST_NAMES:]
-        unasked = ended["unasked"] + (not asked)
-        _write(path, {"counts": [(*key, value) for key, value in counts.items()], "names": names, "unasked": unasked})
+        names = [*ended.names, slot.name][-MOST_NAMES:]
+        _write(path, Ended([(*key, value) for key, value in counts.items()], names, ended.unasked + (not asked)))
         for left in (slot.path, slot.path.with_suffix(".new")):
             left.unlink(missing_ok=True)
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: msgspec.Struct) -> None:
     """Replace a file. An error of the file system is ignored."""
     new = path.with_suffix(".new")
     with suppress(OSError):
-        new.write_text(json.dumps(content))
+        new.write_bytes(msgspec.json.encode(content))
         os.replace(new, path)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The samples of a file; empty before the first write, and after the file was taken over."""
-    nothing: dict[str, Any] = {"pid": 0, "counts": [], "gauges": [], "names": [], "unasked": 0}
-    with suppress(FileNotFoundError):
-        nothing |= json.loads(path.read_text())
-    return nothing
-
-
-def _rows(rows: list[Any]) -> list[Row]:
-    return [(f, n, tuple((key, text) for key, text in labels), value) for f, n, labels, value in rows]
+def _read(path: Path, kind: type[S]) -> S:
+    """The content of a file; empty before the first write, and after the file was taken over."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return kind()
 
 
 def _lives(pid: int) -> bool:

@@ -5,12 +5,13 @@ import os
 import re
 import time
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gnomon.service import costs
+from gnomon.service.access import Tokens
 from gnomon.service.api import Service, headers_of
 from gnomon.service.costs import KeylessSpans, add_steps, recording_span, trace_ids
 from gnomon.service.http import route_path
@@ -24,13 +25,31 @@ LEFT = 499  # the status of a request whose client did not wait for the answer
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-class Following(Protocol):
-    """What keeps the app up to date in the background."""
+class Following:
+    """The background threads. They look for newer snapshots, list the sources, read the tokens file, and publish the
+    metrics to other workers."""
 
-    @property
-    def started(self) -> bool: ...
+    def __init__(self, service: Service, metrics: Metrics, tokens: Tokens) -> None:
+        self._service, self._metrics, self._tokens = service, metrics, tokens
+        self.started = False
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Start them. For one event loop; a second call does nothing."""
+        if self.started:
+            return
+        self.started = True
+        self._metrics.start()
+        self._tokens.watch()
+        for served in self._service.indexes:
+            served.follow()
+
+    def stop(self) -> None:
+        """Tell the threads to end."""
+        for served in self._service.indexes:
+            served.stop()
+        self._tokens.close()
+        self._metrics.stop()
+        self.started = False
 
 
 class WatchedApp:

@@ -2,7 +2,6 @@
 
 - `server`      a socket, and one process or several that answer there
 - `worker`      one process that serves
-- `__main__`    a worker as a program
 - `supervisor`  starts, watches and ends workers
 """
 

@@ -22,6 +22,7 @@ from gnomon.service.metrics import Exchange, Slot
 from gnomon.service.process.worker import BEATS, END_SECONDS, HEARTBEAT, Listening, Served
 from gnomon.service.settings import Settings
 
+WORKER = "from gnomon.service.process.worker import main; main()"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a worker that dies again and again is started again
 STEADY_SECONDS = 60.0  # after which the death of a worker counts as its first
 
@@ -152,7 +153,7 @@ class _Supervisor:
         ours, theirs = Pipe()
         with theirs:
             descriptors = (self._listening.fileno(), theirs.fileno())
-            command = [sys.executable, "-P", "-m", "gnomon.service.process", *map(str, descriptors)]
+            command = [sys.executable, "-P", "-c", WORKER, *map(str, descriptors)]
             paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": paths}

@@ -1,5 +1,4 @@
-"""One process that serves: the app on a socket, until a signal. The supervisor starts it as
-`gnomon.service.process`."""
+"""One process that serves: the app on a socket, until a signal."""
 
 import asyncio
 import ctypes
@@ -167,6 +166,15 @@ def _raise_open_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < most:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def main() -> None:
+    """Run a worker as a program. Its arguments are the numbers of descriptors that it inherits: the listening socket,
+    and the link to the parent."""
+    work(int(sys.argv[1]), Connection(int(sys.argv[2])))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a thread that hangs in a read keeps no process
 
 
 def work(descriptor: int, link: Connection) -> None:

@@ -69,13 +69,13 @@ def test_a_worker_that_ends_while_somebody_adds_up_is_counted_once(
             ending = exchange.slot()
             ending.write([COUNT], [])
 
-            def reading(path: Path, ending: Slot = ending, before: bool = before) -> dict[str, Any]:
+            def reading(path: Path, kind: Any, ending: Slot = ending, before: bool = before) -> Any:
                 if path != ending.path:
-                    return read(path)
+                    return read(path, kind)
                 monkeypatch.setattr("gnomon.service.metrics.multiprocess._read", read)
-                found = None if before else read(path)
+                found = None if before else read(path, kind)
                 exchange.ended(ending, asked=True)
-                return read(path) if found is None else found
+                return read(path, kind) if found is None else found
 
             expected = sum(value for *_, value in asking.of_others())
             monkeypatch.setattr("gnomon.service.metrics.multiprocess._read", reading)
@@ -129,7 +129,7 @@ def test_a_full_disk_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         slot = exchange.slot()
         slot.write([COUNT], [])
         with monkeypatch.context() as patched:
-            patched.setattr(Path, "write_text", full)
+            patched.setattr(Path, "write_bytes", full)
             slot.write([], [])
             exchange.ended(exchange.slot(), asked=False)
         assert exchange.slot().of_others() == [COUNT]
