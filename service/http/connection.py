@@ -6,7 +6,6 @@ and has an id like any other. A request whose client has left is cancelled."""
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,22 +33,6 @@ from gnomon.service.settings import Settings
 
 # Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
 ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much a client may send, and how long it may take."""
-
-    target_bytes: int
-    connections: int
-    read_seconds: float
-    idle_seconds: float
-    root_path: str = ""  # path before the path of a probe
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Limits":
-        longest = ENCODED_BYTES * settings.max_key_bytes + OTHER_BYTES
-        return cls(longest, settings.max_connections, settings.read_seconds, settings.idle_seconds, settings.root_path)
 
 
 class RequestCycle(RequestResponseCycle):
@@ -87,14 +70,14 @@ PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of con
 
 def protocol(settings: Settings, tls: ssl.SSLContext | None = None) -> type[HttpToolsProtocol]:
     """The class of connections with the limits of the settings, which speak TLS where there is a context."""
-    members = {"limits": Limits.of(settings), "tls": tls, "idle": IdleConnections()}
+    members = {"settings": settings, "tls": tls, "idle": IdleConnections()}
     return type("LimitedConnection", (Connection,), members)
 
 
 class Connection(HttpToolsProtocol):
-    """One connection, counted from the moment it is accepted. `protocol` sets `limits`, `tls` and `idle`."""
+    """One connection, counted from the moment it is accepted. `protocol` sets `settings`, `tls` and `idle`."""
 
-    limits: Limits
+    settings: Settings
     tls: ssl.SSLContext | None
     idle: IdleConnections  # of the process
     cycle: RequestCycle  # the request that came last
@@ -103,6 +86,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._target_bytes = ENCODED_BYTES * self.settings.max_key_bytes + OTHER_BYTES
         self._in_head = True
         self._head_bytes = self._field_bytes = 0
         self._begun = self._upgrades = self._refused = self._ending = False
@@ -115,7 +99,7 @@ class Connection(HttpToolsProtocol):
         self._handshake: asyncio.Task[None] | None = None
         self._decrypted_early = bytearray()
         self._too_many = not self._make_room()
-        if len(self.connections) > 2 * self.limits.connections:
+        if len(self.connections) > 2 * self.settings.max_connections:
             transport.abort()
             return
         self.idle.add(self)
@@ -123,18 +107,18 @@ class Connection(HttpToolsProtocol):
             transport.pause_reading()  # until `start_tls` reads
             self._handshake = self.loop.create_task(self._shake_hands(self.tls))
         else:
-            self._set_timer(self.limits.idle_seconds)
+            self._set_timer(self.settings.idle_seconds)
 
     def _make_room(self) -> bool:
         """Close idle connections until there are no more than the limit; False where too few are idle."""
-        while len(self.connections) > self.limits.connections:
+        while len(self.connections) > self.settings.max_connections:
             if not self.idle.close_longest():
                 return False
         return True
 
     async def _shake_hands(self, context: ssl.SSLContext) -> None:
         """Start TLS. The connection is closed if the handshake fails or takes too long."""
-        seconds = min(HANDSHAKE_SECONDS, self.limits.read_seconds)
+        seconds = min(HANDSHAKE_SECONDS, self.settings.read_seconds)
         encrypted = None
         try:
             encrypted = await start_tls(self._socket_transport, self, context, seconds)
@@ -150,7 +134,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         self._progress = SendProgress(self.transport)
         self.idle.add(self)
-        self._set_timer(self.limits.idle_seconds)
+        self._set_timer(self.settings.idle_seconds)
         if self._decrypted_early:
             self.data_received(bytes(self._decrypted_early))
             self._decrypted_early.clear()
@@ -207,16 +191,16 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_head and self.cycle is not None and not self.cycle.response_complete:
-            self._set_timer(self.limits.read_seconds)  # an earlier request is not answered yet
+            self._set_timer(self.settings.read_seconds)  # an earlier request is not answered yet
             return
         if self._in_head and not self._head_bytes:
             self._close()
             return
-        error = RequestTooSlow(f"the request was not whole in {self.limits.read_seconds:g} s (setting read_seconds)")
+        error = RequestTooSlow(f"the request was not whole in {self.settings.read_seconds:g} s (setting read_seconds)")
         if self._in_head:
             self._refuse(error)
         elif self.pipeline:  # reading is paused until earlier requests are answered
-            self._set_timer(self.limits.read_seconds)
+            self._set_timer(self.settings.read_seconds)
         elif self.cycle.response_complete:
             self._close()
         else:
@@ -239,7 +223,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             self._progress.start()
 
-    timeout_keep_alive_handler = eof_received = _close
+    eof_received = _close
 
     def _stop_reading_requests(self) -> bool:
         """Discard all further input. Returns whether a part of the answered request may still come."""
@@ -258,11 +242,10 @@ class Connection(HttpToolsProtocol):
             return
         if self._refused:
             return
-        self._unset_keepalive_if_required()
         self.idle.discard(self)
         if self._in_head:
             if not self._head_bytes:
-                self._set_timer(self.limits.read_seconds)
+                self._set_timer(self.settings.read_seconds)
             self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
@@ -272,7 +255,7 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             why = " ".join(str(error).split())
             self._refuse(self._error or BadRequest(f"not a request of HTTP/1.1: {why}"))
-        if self._in_head and self._head_bytes > self.limits.target_bytes + HEAD_BYTES and not self._refused:
+        if self._in_head and self._head_bytes > self._target_bytes + HEAD_BYTES and not self._refused:
             self._refuse(_head_too_large())
 
     def _read_without_upgrade(self, rest: bytes) -> None:
@@ -291,12 +274,12 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._begun, self._field_bytes = True, 0
         if self._timer is None:
-            self._set_timer(self.limits.read_seconds)
+            self._set_timer(self.settings.read_seconds)
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > self.limits.target_bytes:
-            most = self.limits.target_bytes
+        if len(self.url) > self._target_bytes:
+            most = self._target_bytes
             self._fail(TargetTooLong(f"the path and query are longer than {most} bytes; send long keys by POST"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -334,8 +317,8 @@ class Connection(HttpToolsProtocol):
             "query_string": query,
         }
         self._too_many = self._too_many and not self._make_room()
-        if self._too_many and self.scope["path"].removeprefix(self.limits.root_path) not in PROBES:
-            most = self.limits.connections
+        if self._too_many and self.scope["path"].removeprefix(self.settings.root_path) not in PROBES:
+            most = self.settings.max_connections
             self.scope["state"]["refused"] = Overloaded(f"there are more than {most} connections (max_connections)")
         self._put(version != "1.0" and self.parser.should_keep_alive() and not (self._ending or self._too_many))
 
@@ -365,7 +348,13 @@ class Connection(HttpToolsProtocol):
         self._rest_if_idle()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """Begin the next request that came ahead, else wait for one. uvicorn's own does the same, with its timer."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                cycle, app = self.pipeline.pop()
+                self._run(cycle, app)
         if self.transport.get_write_buffer_size():
             self._progress.start()
         self._rest_if_idle()
@@ -374,6 +363,7 @@ class Connection(HttpToolsProtocol):
         """Add the connection to the idle ones if every request is answered and no other has begun."""
         if self.cycle.response_complete and self._in_head and not (self._begun or self._head_bytes):
             self.idle.add(self)
+            self._set_timer(self.settings.idle_seconds)
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 
@@ -397,12 +387,12 @@ class Connection(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            self._run(self.cycle, self.app)
             return
         self.flow.pause_reading()
         self.pipeline.appendleft((self.cycle, self.app))
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         assert isinstance(cycle, RequestCycle)
         self._active = cycle
         self._task = self.loop.create_task(cycle.run_asgi(app))

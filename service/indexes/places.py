@@ -67,6 +67,8 @@ def _name_and_path(given: str, where: str) -> tuple[str, str]:
 def visible(place: Place, names: Iterable[str]) -> list[str]:
     """The names that are shown, in their order."""
     shown = place.columns
+    if shown is None and not place.hidden:
+        return list(names)
     return [name for name in names if name not in place.hidden and (shown is None or name in shown)]
 
 

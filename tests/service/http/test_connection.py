@@ -2,18 +2,31 @@
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gnomon.service.http import connection
 from gnomon.service.settings.table import Settings
 from tests.service.lake import TWICE
 from tests.service.live import Live, answer, answers, answers_by, is_closed, live, request
 from tests.service.processes import until
 
 PROBLEM = "application/problem+json"
+
+
+def test_no_private_name_of_uvicorn_is_used_or_replaced() -> None:
+    """Another version may have other ones. tests/deploy/test_bounds.py runs this file on the lowest version, too."""
+    of_uvicorn = {name for kind in (HttpToolsProtocol, RequestResponseCycle) for name in dir(kind)}
+    private = {name for name in of_uvicorn if name.startswith("_") and not name.startswith("__")}
+    assert private, "there are some"
+    used = set(re.findall(r"\b_[a-z]\w*", Path(str(connection.__file__)).read_text()))
+    assert not private & used
 
 
 @pytest.fixture(scope="module")
