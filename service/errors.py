@@ -51,6 +51,15 @@ _FOLDERS = re.compile(r"(?:\bfile:/{1,3}|(?<![\w:/.%=&?-])/)(?:[^\s/'\"`,;:]+/)+
 # The addresses in errors of a store's client: host or bucket, and the path there.
 _ADDRESSES = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s'\"`,;)\]]*")
 _OF_THE_WEB = ("http://", "https://")
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:gnomon:problem:"
+RETRY_AFTER_SECONDS = 5
+MOST_LOGGED = 5  # errors of one request
+TARGET_CHARACTERS = 256  # of a request, in its problem
+# Failures of routing, before any handler runs.
+ROUTING = {404: "No such route", 405: "Method not allowed"}
+
+logger = logging.getLogger("gnomon.service")
 
 
 @dataclass(frozen=True)
@@ -133,15 +142,6 @@ def _without_partition(text: str, column: str) -> str:
     """The text, the folders of a partition column cut out of its paths."""
     begin = rf"(?<![^\s/'\"`(]){re.escape(column)}="
     return re.sub(rf"{begin}[^/\n]{{0,300}}/|{begin}[^\s/'\"`,;:)]*", "", text)
-
-
-MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:gnomon:problem:"
-RETRY_AFTER_SECONDS = 5
-MOST_LOGGED = 5  # errors of one request
-TARGET_CHARACTERS = 256  # of a request, in its problem
-
-logger = logging.getLogger("gnomon.service")
 
 
 class ServiceError(GnomonError):
@@ -310,8 +310,6 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     MemoryError: (503, "Out of memory"),
     Exception: (500, "Internal error"),
 }
-# Failures of routing, before any handler runs.
-ROUTING = {404: "No such route", 405: "Method not allowed"}
 
 
 def status_and_title(error: BaseException) -> tuple[int, str]:

@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from gnomon.service import costs
 from gnomon.service.costs import Cost
-from gnomon.service.http import NAMES
+from gnomon.service.http import NAMES, PROBES
 
 LINE_BYTES = 4096
 MOST_WAITING = 10_000  # lines; more are counted, and left out
@@ -31,7 +31,6 @@ GATHER_SECONDS = 0.05  # how long lines are gathered before they are written
 CLOSE_SECONDS = 2.0  # how long a program that ends waits for the reader of its log
 STDERR = 2
 TARGET_CHARACTERS = 1000
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # requested every few seconds: logged only if they fail
 HIDDEN = "-"
 MOST_WHOLE = 200  # entries of requests that wait, not formatted yet
 
@@ -247,7 +246,7 @@ class AccessLog:
 
     def put(self, entry: Entry) -> None:
         """Log an entry. Its line is made later, in the writing thread. Probes that succeed are left out."""
-        if entry.status < 400 and entry.route in PROBES:
+        if entry.status < 400 and entry.route in PROBES:  # they come every few seconds
             return
         if self._lines.waiting < MOST_WHOLE:
             self._lines.put(partial(self._members, entry))

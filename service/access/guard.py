@@ -31,6 +31,12 @@ NOWHERE = "unknown"  # the address of a socket that has none
 SITE_BITS = 64  # bits of an IPv6 network in which one site may use any address
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+MOST_CLIENTS = 10_000  # clients that are remembered: the latest ones
+KEYS_A_REQUEST = 100  # keys of a batch that count as one more request
+PROBES = frozenset({"/healthz", "/readyz"})  # not counted: the rate limit must not block health checks
+PAGES = frozenset({"", "/", "/docs"})  # "" is redirected to "/"
+PAGE_FOLDER = "/page/"
+OPENAPI = "/openapi.json"
 
 
 class Peers:
@@ -103,10 +109,6 @@ def _parsed(text: str) -> Address | None:
     return mapped or found
 
 
-MOST_CLIENTS = 10_000  # clients that are remembered: the latest ones
-KEYS_A_REQUEST = 100  # keys of a batch that count as one more request
-
-
 class Rates:
     """The rates of all clients. Each worker counts alone, with an equal share of the service's rate. For the event loop
     only."""
@@ -158,12 +160,6 @@ class Rates:
         self._left.move_to_end(client)
         while len(self._left) > MOST_CLIENTS:
             self._left.popitem(last=False)
-
-
-PROBES = frozenset({"/healthz", "/readyz"})  # not counted: the rate limit must not block health checks
-PAGES = frozenset({"", "/", "/docs"})  # "" is redirected to "/"
-PAGE_FOLDER = "/page/"
-OPENAPI = "/openapi.json"
 
 
 def is_page(path: str) -> bool:

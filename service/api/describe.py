@@ -35,6 +35,8 @@ from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.tables import shown_part
 
 SATURATED_SECONDS = 5.0  # after an index refused all requests for this time, the process is not ready
+MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newest if names are dates
+MOST_SNAPSHOTS = 200  # the newest
 
 
 def readiness(indexes: Iterable[ServedIndex]) -> Readiness:
@@ -76,10 +78,6 @@ def coverage_of(served: ServedIndex) -> CoverageCounts | None:
     return CoverageCounts(
         known.snapshot, known.new, known.changed, known.vanished, known.lake_table, known.newer, age_seconds
     )
-
-
-MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newest if names are dates
-MOST_SNAPSHOTS = 200  # the newest
 
 
 def listed(served: ServedIndex, default: bool, root_path: str) -> ListedIndex:

@@ -52,6 +52,12 @@ CORS: dict[str, Any] = {
 }
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
 def headers_of(path: str, tls: bool) -> Headers:
@@ -74,14 +80,6 @@ def origins(settings: Settings) -> frozenset[str]:
                 f"https://wiki.example.com: no path, no slash at the end, no *, lower case; found {origin!r}"
             )
     return frozenset(settings.cors_origins)
-
-
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 
 
 @dataclass(frozen=True)

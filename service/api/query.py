@@ -21,6 +21,14 @@ from gnomon.shadow.tables import shown_part
 from gnomon.shadow.values import shown_key
 
 _KINDS: dict[type, str] = {list: "a list", dict: "an object"}
+P = ParamSpec("P")
+T = TypeVar("T")
+# Memory of a look-up: bytes of unpacked nodes and pages, and the number of copies of its rows (Arrow, Python, text).
+PAGE_BYTES, COPIES = 8 << 20, 3
+MOST_AT_ONCE = 64 * 1024  # bytes of an answer that must not wait, or of its rows: more take long to make and compress
+# Errors that a newer snapshot may not have: a source file changed, or a vacuum removed the index file or the snapshot.
+MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
+LISTED_CHARACTERS = 1000  # of column names in an error
 
 
 def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> ParsedKey:
@@ -97,17 +105,6 @@ def key_given(key: object, spec: IndexSpec, place: Place) -> object:
 def _bounded(value: object) -> object:
     """A value as an error repeats it: a long text is cut; a list or an object is only named as such."""
     return _KINDS.get(type(value)) or (cut(value) if isinstance(value, str) else value)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-# Memory of a look-up: bytes of unpacked nodes and pages, and the number of copies of its rows (Arrow, Python, text).
-PAGE_BYTES, COPIES = 8 << 20, 3
-MOST_AT_ONCE = 64 * 1024  # bytes of an answer that must not wait, or of its rows: more take long to make and compress
-
-# Errors that a newer snapshot may not have: a source file changed, or a vacuum removed the index file or the snapshot.
-MENDABLE = (StalePointer, IndexFileGone, SnapshotNotFound)
-LISTED_CHARACTERS = 1000  # of column names in an error
 
 
 class Moved(Exception):

@@ -22,6 +22,11 @@ OFFERED = (JSON, ARROW)  # the first if the caller prefers neither
 
 _RANGE = re.compile(r"([^\s;/]+)/([^\s;/]+)")
 _QUALITY = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
+CHUNK_BYTES = 64 * 1024  # passed to the connection at a time: it waits for its client between two chunks
+LEAST_COMPRESSED = 1024  # bytes; a smaller answer fits into one packet anyway
+LEVEL = 1  # of both codings: the fastest
+GZIP_WINDOW = 31  # the largest window, and the header of gzip
+VARY = {"vary": "Accept, Accept-Encoding"}
 
 
 def chosen(accept: Iterable[str], offered: Sequence[str] = OFFERED) -> str:
@@ -69,13 +74,6 @@ def _quality(kind: str, liked: dict[str, float]) -> tuple[float, int]:
     """The quality of a media type, from the most specific range that matches it, and how specific this range is."""
     ranges = ("*/*", f"{kind.partition('/')[0]}/*", kind)
     return next(((liked[ranges[i]], i) for i in (2, 1, 0) if ranges[i] in liked), (0.0, 0))
-
-
-CHUNK_BYTES = 64 * 1024  # passed to the connection at a time: it waits for its client between two chunks
-LEAST_COMPRESSED = 1024  # bytes; a smaller answer fits into one packet anyway
-LEVEL = 1  # of both codings: the fastest
-GZIP_WINDOW = 31  # the largest window, and the header of gzip
-VARY = {"vary": "Accept, Accept-Encoding"}
 
 
 class Sealed(NamedTuple):

@@ -6,7 +6,7 @@
 - `requests`    paths, queries and bodies to keys and options
 """
 
-from gnomon.service.http.connection import protocol
+from gnomon.service.http.connection import PROBES, protocol
 from gnomon.service.http.requests import (
     ENCODED,
     NAMES,
@@ -28,6 +28,7 @@ __all__ = [
     "ENCODED",
     "NAMES",
     "OPTIONS",
+    "PROBES",
     "BatchRequest",
     "Options",
     "cut",

@@ -33,6 +33,14 @@ from gnomon.service.settings import Settings
 
 # Every byte of a key may be percent-encoded; the rest is for the other parameters and key columns.
 ENCODED_BYTES, OTHER_BYTES = 3, 64 * 1024
+HEAD_BYTES = 64 * 1024  # of all header fields
+MOST_FIELDS = 200
+MOST_AHEAD = 100  # requests of one connection that wait for earlier answers
+LONG_PATH_BYTES = 1024  # decoding a longer path takes up to 10 ms, so the caller is checked first
+SHOWN_BYTES = 256  # of a refused path and query, in the answer and the log
+HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
+GRACE_SECONDS = 1.0  # how long an idle connection stays open after a signal to end
+PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
 
 
 class RequestCycle(RequestResponseCycle):
@@ -56,16 +64,6 @@ class RequestCycle(RequestResponseCycle):
         if self.failure is not None and message["type"] == "http.request":
             raise self.failure
         return message
-
-
-HEAD_BYTES = 64 * 1024  # of all header fields
-MOST_FIELDS = 200
-MOST_AHEAD = 100  # requests of one connection that wait for earlier answers
-LONG_PATH_BYTES = 1024  # decoding a longer path takes up to 10 ms, so the caller is checked first
-SHOWN_BYTES = 256  # of a refused path and query, in the answer and the log
-HANDSHAKE_SECONDS = 10.0  # at most, for the handshake of TLS
-GRACE_SECONDS = 1.0  # how long an idle connection stays open after a signal to end
-PROBES = ("/healthz", "/readyz", "/metrics")  # answered beyond the limit of connections, too
 
 
 def protocol(settings: Settings, tls: ssl.SSLContext | None = None) -> type[HttpToolsProtocol]:

@@ -22,6 +22,12 @@ SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an erro
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _FLAGS = {"true": True, "false": False}
 _WHOLE_NUMBER = {"type": "integer", "minimum": 0, "maximum": MOST_NUMBER}
+PARSED = 4  # memory of a body with its batch, as a multiple of the body's bytes
+ENCODED = "path_is_encoded"  # in the state of a request: its path is percent-encoded
+VALUES_A_KEY = 64  # with the names of members: more than any key has columns
+_MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # one without an end takes the rest: linear time
+_SIGNS = (b",", b":", b"[", b"{")  # each value of a JSON text but the first stands behind one of them
 
 
 class Option(NamedTuple):
@@ -155,14 +161,6 @@ def _flag(name: str, given: Mapping[str, list[str]]) -> bool:
     if text not in _FLAGS:
         raise BadRequest(f"{name}: expected true or false, found {cut(text)}")
     return _FLAGS[text]
-
-
-PARSED = 4  # memory of a body with its batch, as a multiple of the body's bytes
-ENCODED = "path_is_encoded"  # in the state of a request: its path is percent-encoded
-VALUES_A_KEY = 64  # with the names of members: more than any key has columns
-_MERGED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)  # one without an end takes the rest: linear time
-_SIGNS = (b",", b":", b"[", b"{")  # each value of a JSON text but the first stands behind one of them
 
 
 class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):

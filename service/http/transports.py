@@ -16,6 +16,11 @@ from typing import Any, Protocol
 CLOSE_SECONDS = 86_400.0
 WRITE_BUFFER_BYTES = 64 * 1024  # unsent bytes until an answer waits, as without TLS; asyncio's default is 512 KiB
 LINGER_SECONDS = 2.0  # how long the rest of a refused request is read, so that the client sees the answer
+STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the lowest rate that is served: LEAST_BYTES in STALLED_SECONDS
+# The system of a client frees space for new bytes in steps, of 64 KiB on loopback. At the lowest rate, only one step in
+# STALLED_SECONDS is certain.
+LEAST_STEP_BYTES = LEAST_BYTES // 2
+MOST_TRIED = 8  # idle connections tried for a new one, so that its cost does not grow with their number
 
 
 class EncryptedTransport:
@@ -91,12 +96,6 @@ class LingeringTransport:
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self._close)
 
 
-STALLED_SECONDS, LEAST_BYTES = 30.0, 64 * 1024  # the lowest rate that is served: LEAST_BYTES in STALLED_SECONDS
-# The system of a client frees space for new bytes in steps, of 64 KiB on loopback. At the lowest rate, only one step in
-# STALLED_SECONDS is certain.
-LEAST_STEP_BYTES = LEAST_BYTES // 2
-
-
 class SendProgress:
     """Watches the unsent bytes, from `start` until `stop`, and aborts the connection of a client that reads too slowly.
 
@@ -137,9 +136,6 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
     with suppress(OSError, ValueError):  # ValueError: of a closed socket
         size += struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0" * 4))[0]
     return size
-
-
-MOST_TRIED = 8  # idle connections tried for a new one, so that its cost does not grow with their number
 
 
 class Closable(Protocol):

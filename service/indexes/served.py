@@ -30,6 +30,17 @@ from gnomon.shadow.storage import ByteCache, CacheCounts, Identity, storage_at, 
 
 OBJECT_BYTES = 1000  # memory of an answer besides its bytes
 LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
+ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
+PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
+LONGEST_PAUSE = 30.0  # most seconds between two failed checks, unless the settings ask for fewer checks
+LOOK_SECONDS = 60.0  # for one look for a newer snapshot
+LIST_SECONDS = 600.0  # for one listing of the source
+_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
+FIRST_PAUSE = 1.0  # seconds after which an index that could not be opened is tried again
+OPEN_SECONDS = 15.0  # how long the start waits for storage
+BODIES_SHARE = 4  # one part in four of the memory for requests is for their bodies and the batches in these
+
+logger = logging.getLogger("gnomon.service")
 
 
 @dataclass(frozen=True)
@@ -78,17 +89,6 @@ class AnswerCache:
         """Keep an answer, unless it is large for the cache."""
         if answer.cache_bytes <= self._largest:
             self._answers.put(asked, answer)
-
-
-ANSWERS_SHARE = 8  # one part in eight of the cache is for whole answers
-PINNED_SHARE = 4  # one part in four of the cache is for snapshots asked for by number
-LONGEST_PAUSE = 30.0  # most seconds between two failed checks, unless the settings ask for fewer checks
-LOOK_SECONDS = 60.0  # for one look for a newer snapshot
-LIST_SECONDS = 600.0  # for one listing of the source
-_CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
-FIRST_PAUSE = 1.0  # seconds after which an index that could not be opened is tried again
-
-logger = logging.getLogger("gnomon.service")
 
 
 class Coverage(NamedTuple):
@@ -374,12 +374,6 @@ def _backed_off(first: float, failed: int, every: float) -> float:
 def may_pass(error: Exception) -> bool:
     """Whether an error of storage may pass without anyone's action."""
     return isinstance(error, (OSError, OutOfTime, Unreachable)) and not isinstance(error, PermissionError)
-
-
-OPEN_SECONDS = 15.0  # how long the start waits for storage
-logger = logging.getLogger("gnomon.service")
-
-BODIES_SHARE = 4  # one part in four of the memory for requests is for their bodies and the batches in these
 
 
 class Indexes:

@@ -34,6 +34,14 @@ COSTS = (
     ("source_reads", "Reads of source files and of their page maps."),
     ("source_read_bytes", "Bytes of these reads."),
 )
+Labels = tuple[str, str, int, str]  # of a request: route, method, status, index
+Values = Iterable[tuple[tuple[str, ...], float]]
+# Of each cache of an index, in the order of `CacheCounts`: name, text, type.
+OF_CACHES = (
+    ("cache_hits", "Look-ups in a cache that found what they looked for.", "counter"),
+    ("cache_misses", "Look-ups in a cache that found nothing; the service then read a file.", "counter"),
+    ("cache_bytes", "Bytes in a cache.", "gauge"),
+)
 
 
 class Timing:
@@ -68,9 +76,6 @@ class _Requests:
     def __init__(self, timing: Timing) -> None:
         self.count = 0
         self.timing = timing
-
-
-Labels = tuple[str, str, int, str]  # of a request: route, method, status, index
 
 
 class Tallies(Collector):
@@ -156,9 +161,6 @@ class Tallies(Collector):
             yield family
 
 
-Values = Iterable[tuple[tuple[str, ...], float]]
-
-
 @dataclass(frozen=True)
 class Gauge:
     """A metric whose values, with their labels, are read at each scrape."""
@@ -214,12 +216,6 @@ OF_INDEXES: tuple[tuple[str, str, Callable[[ServedIndex], float | None]], ...] =
         "Seconds since the source was last listed.",
         lambda s: s.coverage.age_seconds if s.coverage is not None else None,
     ),
-)
-# Of each cache of an index, in the order of `CacheCounts`: name, text, type.
-OF_CACHES = (
-    ("cache_hits", "Look-ups in a cache that found what they looked for.", "counter"),
-    ("cache_misses", "Look-ups in a cache that found nothing; the service then read a file.", "counter"),
-    ("cache_bytes", "Bytes in a cache.", "gauge"),
 )
 
 

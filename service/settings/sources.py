@@ -20,6 +20,36 @@ SHOWN_CHARACTERS = 100
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+PREFIX = "GNOMON_"
+DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # defaults of a container image: any other source overrides them
+CONFIG = PREFIX + "CONFIG"
+# Variables that other parts of the project read, and prefixes of variables for tests.
+OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL")))
+OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
+INDEX_KEYS = ("path", "columns", "hidden_columns")
+# Kubernetes puts these into every container, for a service called gnomon or gnomon-*.
+_OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
+_ADDRESS_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://[0-9a-fA-F.:\[\]]+")
+# What errors name as expected, by the beginning of the message of Python's TOML parser.
+_TOML = "a setting like port = 8000, a table like [indexes.pages], or a comment behind #"
+_EXPECTED = {
+    "Expected '='": "a setting like port = 8000: its name, =, its value",
+    "Invalid statement": _TOML,
+    "Invalid initial character": _TOML,
+    "Invalid value": 'a value: a number, true, false, a text in "quotes", or a list like ["a", "b"]',
+    "Expected newline": 'the end of the line behind one value; a text stands in "quotes"',
+    "Unterminated string": "the \" or ' that ends the text",
+    "Illegal character": "the quote that ends the text on its own line, and no control characters",
+    "Found invalid character": "no control characters",
+    "Unescaped": r"\\ for a backslash in a text, or the text in single quotes",
+    "Unclosed array": "the ] that ends the list, and commas between its values",
+    "Unclosed inline table": "the } that ends the table, and commas between its members",
+    "Expected ']": "the ] that ends the name of the table, as in [indexes.pages]",
+    "Cannot declare": "each table once, with all that it holds",
+    "Cannot overwrite": "each setting once",
+    "Duplicate": "each member of a table once",
+}
+Fields = Mapping[str, FieldInfo]
 
 
 def kind(field: FieldInfo) -> type:
@@ -87,40 +117,6 @@ def shown(value: object, secret: bool) -> str:
 def extra(field: FieldInfo) -> Mapping[str, Any]:
     """The properties of a setting other than its type: its unit, and whether it is secret."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-
-
-PREFIX = "GNOMON_"
-DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # defaults of a container image: any other source overrides them
-CONFIG = PREFIX + "CONFIG"
-# Variables that other parts of the project read, and prefixes of variables for tests.
-OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL")))
-OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
-INDEX_KEYS = ("path", "columns", "hidden_columns")
-# Kubernetes puts these into every container, for a service called gnomon or gnomon-*.
-_OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
-_ADDRESS_OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://[0-9a-fA-F.:\[\]]+")
-
-# What errors name as expected, by the beginning of the message of Python's TOML parser.
-_TOML = "a setting like port = 8000, a table like [indexes.pages], or a comment behind #"
-_EXPECTED = {
-    "Expected '='": "a setting like port = 8000: its name, =, its value",
-    "Invalid statement": _TOML,
-    "Invalid initial character": _TOML,
-    "Invalid value": 'a value: a number, true, false, a text in "quotes", or a list like ["a", "b"]',
-    "Expected newline": 'the end of the line behind one value; a text stands in "quotes"',
-    "Unterminated string": "the \" or ' that ends the text",
-    "Illegal character": "the quote that ends the text on its own line, and no control characters",
-    "Found invalid character": "no control characters",
-    "Unescaped": r"\\ for a backslash in a text, or the text in single quotes",
-    "Unclosed array": "the ] that ends the list, and commas between its values",
-    "Unclosed inline table": "the } that ends the table, and commas between its members",
-    "Expected ']": "the ] that ends the name of the table, as in [indexes.pages]",
-    "Cannot declare": "each table once, with all that it holds",
-    "Cannot overwrite": "each setting once",
-    "Duplicate": "each member of a table once",
-}
-
-Fields = Mapping[str, FieldInfo]
 
 
 class Given(NamedTuple):
