@@ -56,7 +56,6 @@ from gnomon.service.http import (
     read_body,
 )
 from gnomon.service.indexes import Indexes, ServedIndex
-from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -75,11 +74,6 @@ class Service:
     settings: Settings
     indexes: Indexes
     descriptions: Descriptions = field(default_factory=Descriptions)
-
-    @property
-    def bodies(self) -> Memory:
-        """The memory for request bodies and the batches in them."""
-        return self.indexes.bodies
 
 
 class KeyConvertor(Convertor[str]):
@@ -123,8 +117,8 @@ def _served(request: Request) -> ServedIndex:
         raise NoSuchIndex(f"there is no index of this name; {there}") from None
 
 
-def _answer(body: bytes, media_type: str = JSON) -> Response:
-    return Response(body, media_type=media_type)
+def _json(value: object) -> Response:
+    return Response(encode(value), media_type=JSON)
 
 
 def _bodiless(response: Response) -> Response:
@@ -164,11 +158,6 @@ def _advice_on_slashes(request: Request, key: str) -> Iterator[None]:
         ) from None
 
 
-def _client(request: Request) -> str:
-    client: str = asker_of(request.scope).client
-    return client
-
-
 def _is_short(request: Request) -> bool:
     """Whether the key takes little time to read."""
     scope = request.scope
@@ -176,7 +165,7 @@ def _is_short(request: Request) -> bool:
 
 
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
-    media_type, served, client = _negotiated(request), _served(request), _client(request)
+    media_type, served, client = _negotiated(request), _served(request), asker_of(request.scope).client
     asked = KeyAnswer(served, media_type, key, options, _encoding(request))
     hold = served.threads.hold_at_once(client, SINGLE_BYTES) if _is_short(request) else None
     found = None
@@ -196,7 +185,9 @@ async def _rows_of(request: Request, key: object, options: Options) -> Response:
 
 async def _has_rows(request: Request, key: object, options: Options) -> Response:
     media_type, served = _negotiated(request), _served(request)
-    _, hold = await served.threads.work(partial(has_rows, served, key, options), _client(request), SINGLE_BYTES)
+    _, hold = await served.threads.work(
+        partial(has_rows, served, key, options), asker_of(request.scope).client, SINGLE_BYTES
+    )
     hold.close()
     return _bodiless(Response(b"", headers=VARY, media_type=media_type))
 
@@ -234,8 +225,8 @@ async def post_rows(request: Request) -> Response:
     service, media_type = _service(request), _negotiated(request)
     options, others = query_options(request.scope)
     no_others(others)
-    served, client = _served(request), _client(request)
-    content, held = await read_body(request, service.settings.max_body_bytes, service.bodies, client)
+    served, client = _served(request), asker_of(request.scope).client
+    content, held = await read_body(request, service.settings.max_body_bytes, service.indexes.bodies, client)
     try:
         asked = await _parsed(served, content, service.settings.max_batch_keys)
         del content
@@ -281,7 +272,7 @@ async def get_indexes(request: Request) -> Response:
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
     root = request.scope.get("root_path", "").rstrip("/")
-    return _answer(encode(shapes.IndexList([listed(served, served is indexes.default, root) for served in shown])))
+    return _json(shapes.IndexList([listed(served, served is indexes.default, root) for served in shown]))
 
 
 async def get_index(request: Request) -> Response:
@@ -289,12 +280,12 @@ async def get_index(request: Request) -> Response:
     service, served = _service(request), _served(request)
     is_default = served is service.indexes.default
     told = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
-    return _answer(encode(told))
+    return _json(told)
 
 
 async def healthz(request: Request) -> Response:
     """Whether the process answers."""
-    return _answer(encode(shapes.Liveness()))
+    return _json(shapes.Liveness())
 
 
 async def readyz(request: Request) -> Response:
@@ -306,7 +297,7 @@ async def readyz(request: Request) -> Response:
     except NotReady as error:
         error.members = of_readiness(request.scope, error.members, tokens)
         raise
-    return _answer(encode(of_readiness(request.scope, told, tokens)))
+    return _json(of_readiness(request.scope, told, tokens))
 
 
 def _without_body(handler: Handler) -> Handler:

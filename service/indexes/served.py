@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gnomon.service.errors import NoSuchIndex, NotOpen, Roots, redact
 from gnomon.service.indexes.places import Place, check_columns, hidden_of, places
-from gnomon.service.indexes.threads import Threads
+from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
@@ -124,8 +124,8 @@ class ServedIndex:
         self.max_rows = settings.max_rows
         self.max_answer_bytes = settings.max_answer_bytes
         waiting, seconds = settings.max_waiting, settings.timeout_seconds
-        self.threads = Threads(place.name, settings.threads, waiting, seconds, memory)
-        self.batch_threads = Threads(place.name, settings.batch_threads, waiting, seconds, memory)
+        self.threads = RequestThreads(place.name, settings.threads, waiting, seconds, memory)
+        self.batch_threads = RequestThreads(place.name, settings.batch_threads, waiting, seconds, memory)
         self.answers = AnswerCache(cache_bytes // ANSWERS_SHARE)
         cache_bytes -= cache_bytes // ANSWERS_SHARE
         for_pinned = cache_bytes // PINNED_SHARE

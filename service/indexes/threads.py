@@ -61,7 +61,7 @@ class _Work:
             return self.call(self.hold)
 
 
-class Threads:
+class RequestThreads:
     """Threads for the requests of one index; safe to share between event loops."""
 
     def __init__(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.service.indexes.threads import Threads
+from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, make_crawl, make_orders
 
@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to an answer, for tests of routes."""
     way: str = request.param
     if way == "in a thread":
-        monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+        monkeypatch.setattr(RequestThreads, "hold_at_once", lambda *_: None)
     return way
 
 

@@ -217,7 +217,7 @@ def test_log_lines_have_the_ids_of_the_header_where_nothing_traces(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("gnomon.service.indexes.threads.Threads.work", broken)
+    monkeypatch.setattr("gnomon.service.indexes.threads.RequestThreads.work", broken)
     logger.addHandler(handler)
     try:
         ask(app, [("GET", "/rows/a")], {"traceparent": PARENT})

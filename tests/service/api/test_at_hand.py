@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from gnomon.jobs.build import build
 from gnomon.service.api import answers, query
 from gnomon.service.errors import Overloaded
-from gnomon.service.indexes.threads import Threads
+from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.settings.table import Settings
 from gnomon.shadow.fetch import source_files
 from gnomon.shadow.storage import LocalStorage, may_wait, status_in_memory, waiting
@@ -66,13 +66,13 @@ def client(own: Client, tmp_path: Path) -> Client:
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The clients of the calls that a thread made."""
     hops: list[str] = []
-    work = Threads.work
+    work = RequestThreads.work
 
-    async def counted(self: Threads, call: Any, client: str, size: int) -> Any:
+    async def counted(self: RequestThreads, call: Any, client: str, size: int) -> Any:
         hops.append(client)
         return await work(self, call, client, size)
 
-    monkeypatch.setattr(Threads, "work", counted)
+    monkeypatch.setattr(RequestThreads, "work", counted)
     return hops
 
 
@@ -86,7 +86,7 @@ def test_an_answer_from_memory_is_that_of_a_thread(
 ) -> None:
     here = told(client.get(target, headers))
     assert not hops
-    monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+    monkeypatch.setattr(RequestThreads, "hold_at_once", lambda *_: None)
     assert told(client.get(target, headers)) == here
     assert client.app.state.service.indexes.memory.held == 0
 
@@ -192,7 +192,7 @@ def test_metrics_and_the_log_tell_the_same_of_both_ways(
     lines, counted = [], []
     for way in ("here", "thread"):
         if way == "thread":
-            monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+            monkeypatch.setattr(RequestThreads, "hold_at_once", lambda *_: None)
         found = logged(crawl_settings, tmp_path / way, *asked)
         lines.append([{**line, "time": "", "microseconds": 0} for line in found])
         client = Client(crawl_settings)
@@ -239,7 +239,7 @@ def test_a_row_that_the_system_has_in_memory_is_read_as_a_thread_reads_it(
 ) -> None:
     here = told(known.get(target, headers))
     assert not hops
-    monkeypatch.setattr(Threads, "hold_at_once", lambda *_: None)
+    monkeypatch.setattr(RequestThreads, "hold_at_once", lambda *_: None)
     assert told(known.get(target, headers)) == here
     assert known.app.state.service.indexes.memory.held == 0
 

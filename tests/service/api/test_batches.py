@@ -40,7 +40,7 @@ def test_a_batch_in_pieces_says_what_it_says_in_one(crawl: Client, monkeypatch: 
     explained = crawl.post({"keys": KEYS}, "?_explain=true").json()["explain"]
     assert explained["source"]["files"] == 2
     assert crawl.app.state.service.indexes.memory.held == 0
-    assert crawl.app.state.service.bodies.held == 0
+    assert crawl.app.state.service.indexes.bodies.held == 0
 
 
 def test_a_later_piece_that_fails_leaves_the_rows_before_and_gives_its_keys_the_error(
@@ -74,7 +74,7 @@ def test_the_first_piece_that_fails_fails_the_batch(own: Client, monkeypatch: py
     monkeypatch.setattr(type(own.served.index), "answer", fails)
     assert own.ask("POST", "/rows", {"keys": ["second"] * 9}).status_code == 503
     assert own.app.state.service.indexes.memory.held == 0
-    assert own.app.state.service.bodies.held == 0
+    assert own.app.state.service.indexes.bodies.held == 0
 
 
 def test_the_bounds_of_an_answer_are_those_of_all_its_pieces(

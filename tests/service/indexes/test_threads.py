@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from gnomon.service.errors import Overloaded, TookTooLong
-from gnomon.service.indexes.threads import Threads
+from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.memory import Hold, Memory
 from gnomon.shadow.storage.waiting import check_deadline, left
 
@@ -59,7 +59,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(limited())
 
 
-async def work(threads: Threads, call: Callable[[], Any]) -> Any:
+async def work(threads: RequestThreads, call: Callable[[], Any]) -> Any:
     """The result of a call, each for a client of its own."""
     result, hold = await threads.work(lambda _: call(), uuid4().hex, 0)
     hold.close()
@@ -77,7 +77,7 @@ async def until(condition: Any) -> None:
 
 
 def test_results_and_errors_come_back_to_who_asked() -> None:
-    threads = Threads("a", 2, 200, LONG)
+    threads = RequestThreads("a", 2, 200, LONG)
 
     async def ask() -> None:
         assert await asyncio.gather(*(threads.run(divmod, n, 7) for n in range(100))) == [
@@ -91,7 +91,7 @@ def test_results_and_errors_come_back_to_who_asked() -> None:
 
 
 def test_no_more_work_at_a_time_than_there_are_threads(gate: Gate) -> None:
-    threads = Threads("a", 3, 10, LONG)
+    threads = RequestThreads("a", 3, 10, LONG)
 
     async def ask() -> None:
         asked = [asyncio.create_task(work(threads, gate.pass_through)) for _ in range(10)]
@@ -105,7 +105,7 @@ def test_no_more_work_at_a_time_than_there_are_threads(gate: Gate) -> None:
 
 
 def test_what_is_beyond_those_that_may_wait_is_refused_at_once(gate: Gate) -> None:
-    threads = Threads("a", 1, 2, LONG)
+    threads = RequestThreads("a", 1, 2, LONG)
 
     async def ask() -> None:
         asked = [asyncio.create_task(work(threads, gate.pass_through)) for _ in range(3)]
@@ -120,7 +120,7 @@ def test_what_is_beyond_those_that_may_wait_is_refused_at_once(gate: Gate) -> No
 
 
 def test_none_may_wait_and_free_threads_still_take_work() -> None:
-    threads = Threads("a", 2, 0, LONG)
+    threads = RequestThreads("a", 2, 0, LONG)
 
     async def ask() -> None:
         assert await asyncio.gather(*(work(threads, partial(str, n)) for n in (1, 2))) == ["1", "2"]
@@ -129,7 +129,7 @@ def test_none_may_wait_and_free_threads_still_take_work() -> None:
 
 
 def test_a_request_is_answered_in_its_time_though_its_reads_hang(gate: Gate) -> None:
-    threads = Threads("a", 1, 10, 0.05)
+    threads = RequestThreads("a", 1, 10, 0.05)
 
     async def ask() -> None:
         with pytest.raises(TookTooLong, match=r"not done in 0\.05 s .*: its reads went on"):
@@ -142,7 +142,7 @@ def test_a_request_is_answered_in_its_time_though_its_reads_hang(gate: Gate) -> 
 
 
 def test_a_request_that_never_got_a_thread_says_so_and_its_work_is_not_done(gate: Gate) -> None:
-    threads = Threads("a", 1, 10, LONG)
+    threads = RequestThreads("a", 1, 10, LONG)
 
     async def ask() -> None:
         first = asyncio.create_task(work(threads, gate.pass_through))
@@ -159,7 +159,7 @@ def test_a_request_that_never_got_a_thread_says_so_and_its_work_is_not_done(gate
 
 
 def test_stuck_threads_are_replaced_up_to_a_bound_and_then_requests_are_refused_at_once(gate: Gate) -> None:
-    threads = Threads("a", 2, 10, 0.05)
+    threads = RequestThreads("a", 2, 10, 0.05)
 
     async def ask() -> None:
         for stuck in (2, 4):
@@ -182,7 +182,7 @@ def test_stuck_threads_are_replaced_up_to_a_bound_and_then_requests_are_refused_
 
 
 def test_reads_of_one_index_that_hang_leave_another_alone(gate: Gate) -> None:
-    hangs, works = Threads("a", 2, 2, LONG), Threads("b", 2, 2, LONG)
+    hangs, works = RequestThreads("a", 2, 2, LONG), RequestThreads("b", 2, 2, LONG)
 
     async def ask() -> None:
         asked = [asyncio.create_task(work(hangs, gate.pass_through)) for _ in range(4)]
@@ -195,7 +195,7 @@ def test_reads_of_one_index_that_hang_leave_another_alone(gate: Gate) -> None:
 
 
 def test_work_of_a_caller_who_left_is_not_begun(gate: Gate) -> None:
-    threads = Threads("a", 1, 2, LONG)
+    threads = RequestThreads("a", 1, 2, LONG)
 
     async def ask() -> None:
         first = asyncio.create_task(work(threads, gate.pass_through))
@@ -216,7 +216,7 @@ def test_work_of_a_caller_who_left_is_not_begun(gate: Gate) -> None:
 
 def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None:
     asker = ContextVar("asker", default="nobody")
-    threads = Threads("a", 2, 2, 30.0)
+    threads = RequestThreads("a", 2, 2, 30.0)
 
     def seen() -> tuple[str, float | None]:
         return asker.get(), left()
@@ -232,7 +232,7 @@ def test_work_has_the_context_of_who_asked_and_the_time_of_its_request() -> None
 
 
 def test_clients_take_turns_and_one_leaves_a_quarter_of_the_threads_to_others(gate: Gate) -> None:
-    threads, order = Threads("a", 4, 20, LONG), []
+    threads, order = RequestThreads("a", 4, 20, LONG), []
 
     async def ask() -> None:
         greedy = [asyncio.create_task(threads.work(lambda _: gate.pass_through(), "greedy", 0)) for _ in range(4)]
@@ -243,7 +243,7 @@ def test_clients_take_turns_and_one_leaves_a_quarter_of_the_threads_to_others(ga
         assert result == "answered"
         gate.open()
         await asyncio.gather(*greedy)
-        one = Threads("a", 1, 20, LONG)
+        one = RequestThreads("a", 1, 20, LONG)
         held = Gate()
         first = asyncio.create_task(one.work(lambda _: held.pass_through(), "greedy", 0))
         await begun(held, 1)
@@ -263,7 +263,7 @@ def _note(order: list[str], name: str, _: Hold) -> None:
 
 
 def test_one_client_has_half_of_the_places_to_wait(gate: Gate) -> None:
-    threads = Threads("a", 1, 4, LONG)
+    threads = RequestThreads("a", 1, 4, LONG)
 
     async def ask() -> None:
         greedy = [asyncio.create_task(threads.work(lambda _: gate.pass_through(), "greedy", 0)) for _ in range(3)]
@@ -281,7 +281,7 @@ def test_one_client_has_half_of_the_places_to_wait(gate: Gate) -> None:
 def test_memory_for_a_caller_itself_is_given_only_where_a_thread_would_begin_at_once(gate: Gate) -> None:
     async def test() -> None:
         memory = Memory(100)
-        threads = Threads("a", 4, 200, LONG, memory)
+        threads = RequestThreads("a", 4, 200, LONG, memory)
 
         def is_given(client: str, size: int = 10) -> bool:
             hold = threads.hold_at_once(client, size)
@@ -311,7 +311,7 @@ def test_memory_for_a_caller_itself_is_given_only_where_a_thread_would_begin_at_
 
 def test_work_begins_when_its_memory_is_free_and_is_done_again_where_it_needs_more() -> None:
     memory, tries = Memory(1000), []
-    threads = Threads("a", 2, 10, LONG, memory)
+    threads = RequestThreads("a", 2, 10, LONG, memory)
 
     def needy(hold: Hold) -> bytes:
         tries.append(hold.size)
@@ -344,7 +344,7 @@ def test_work_begins_when_its_memory_is_free_and_is_done_again_where_it_needs_mo
 
 
 def test_work_of_a_client_that_left_ends_at_its_next_check() -> None:
-    threads, begun_, ended = Threads("a", 1, 2, LONG), threading.Event(), threading.Event()
+    threads, begun_, ended = RequestThreads("a", 1, 2, LONG), threading.Event(), threading.Event()
 
     def keys(_: Hold) -> None:
         begun_.set()
@@ -366,7 +366,7 @@ def test_work_of_a_client_that_left_ends_at_its_next_check() -> None:
 
 
 def test_storage_is_blamed_only_where_all_threads_are_in_its_calls(gate: Gate) -> None:
-    threads, reads = Threads("a", 1, 10, 0.05), {"__name__": "gnomon.shadow.storage.local", "gate": gate}
+    threads, reads = RequestThreads("a", 1, 10, 0.05), {"__name__": "gnomon.shadow.storage.local", "gate": gate}
     exec("def read():\n    return gate.pass_through()", reads)
 
     async def ask() -> None:
@@ -383,7 +383,7 @@ def test_storage_is_blamed_only_where_all_threads_are_in_its_calls(gate: Gate) -
 
 def test_a_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gnomon.service.indexes.threads.IDLE_SECONDS", 0.01)
-    threads = Threads("a", 2, 2, LONG)
+    threads = RequestThreads("a", 2, 2, LONG)
 
     async def ask() -> None:
         for _ in range(3):
@@ -397,7 +397,7 @@ def test_a_system_without_threads_is_left_behind(monkeypatch: pytest.MonkeyPatch
     """A thread that could not start does not count."""
 
     async def test() -> None:
-        threads = Threads("pages", 2, 10, LONG)
+        threads = RequestThreads("pages", 2, 10, LONG)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", _no_thread)
             waiting = [asyncio.create_task(threads.run(lambda: "made")) for _ in range(5)]

@@ -64,7 +64,7 @@ def test_a_client_that_leaves_is_counted(crawl_settings: Settings, monkeypatch: 
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("gnomon.service.indexes.threads.Threads.work", never_answered)
+    monkeypatch.setattr("gnomon.service.indexes.threads.RequestThreads.work", never_answered)
     sent: list[Any] = []
 
     async def go() -> None:
