@@ -12,8 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
-from gnomon.commands.extras import MissingExtra
+from gnomon.commands.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE, MissingExtra
 
 
 class Command(NamedTuple):
@@ -70,12 +69,12 @@ COMMANDS = {
         "gnomon find /indexes/orders 4711 --all-versions",
     ),
     "import-dione": Command(
-        "gnomon.commands.import_dione",
+        "gnomon.commands.dione",
         "Take over an index that Dione made.",
         "gnomon import-dione table:lake.crawl_index /indexes/crawl",
     ),
     "export-dione": Command(
-        "gnomon.commands.export_dione",
+        "gnomon.commands.dione",
         "Write an index for Dione's readers.",
         "gnomon export-dione /indexes/crawl table:lake.crawl_index",
     ),
@@ -85,17 +84,17 @@ COMMANDS = {
         "gnomon verify /indexes/crawl --all",
     ),
     "compact": Command(
-        "gnomon.commands.compact",
+        "gnomon.commands.maintenance",
         "Merge small segments, and drop dead entries.",
         "gnomon compact /indexes/crawl",
     ),
     "vacuum": Command(
-        "gnomon.commands.vacuum",
+        "gnomon.commands.maintenance",
         "Remove files that no kept snapshot needs.",
         "gnomon vacuum /indexes/crawl --keep 7 --dry-run",
     ),
     "rebucket": Command(
-        "gnomon.commands.rebucket",
+        "gnomon.commands.maintenance",
         "Change the number of buckets, or the layout.",
         "gnomon rebucket /indexes/crawl --buckets 16 --flat",
     ),
@@ -121,7 +120,9 @@ class Commands(TyperGroup):
         if self._listing:
             return TyperCommand(cmd_name, help=known.summary, short_help=known.summary)
         try:
-            command = typer.main.get_command(importlib.import_module(known.module).app)
+            command: Any = typer.main.get_command(importlib.import_module(known.module).app)
+            if cmd_name in getattr(command, "commands", {}):  # of a module with several commands
+                command = command.commands[cmd_name]
         except ModuleNotFoundError as error:
             if not known.extra or (error.name or "").partition(".")[0] in sys.modules:
                 raise

@@ -203,9 +203,8 @@ WITHOUT_SPARK = (
     "history",
     "find",
     "verify",
-    "compact",
-    "vacuum",
-    "rebucket",
+    "maintenance",
+    "dione",
 )
 COMMANDS_WITHOUT_SPARK = ["gnomon.__main__", *(f"gnomon.commands.{name}" for name in WITHOUT_SPARK)]
 

@@ -7,8 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from gnomon.commands.engines import EngineName, EngineOption, Engines
-from gnomon.commands.options import Conf, Full, Json, Master
-from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.output import Conf, Full, Json, Master, counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs.build import (
     FORMAT_NAMES,

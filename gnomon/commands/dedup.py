@@ -7,8 +7,7 @@ import typer
 
 from gnomon.commands.build import parse_options
 from gnomon.commands.engines import EngineName, EngineOption, Engines
-from gnomon.commands.options import Conf, Full, IndexFolder, Json, Master
-from gnomon.commands.output import counted, print_json, say
+from gnomon.commands.output import Conf, Full, IndexFolder, Json, Master, counted, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs.build import FORMAT_NAMES, Engine, LocalEngine
 from gnomon.jobs.dedup import (

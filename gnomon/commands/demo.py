@@ -19,8 +19,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from gnomon.commands.crawl import page_url, write_crawl, write_increment
-from gnomon.commands.options import Conf, Master
-from gnomon.commands.output import megabytes, say
+from gnomon.commands.output import Conf, Master, megabytes, say
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import append_new, build, load
 from gnomon.indexer.join import load_counters

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.commands.extras import MissingExtra
+from gnomon.commands.exit_codes import MissingExtra
 from gnomon.jobs.build import Engine, LocalEngine, has_spark
 from gnomon.shadow import UsageError
 

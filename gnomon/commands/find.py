@@ -7,8 +7,7 @@ import typer
 from gnomon.commands.exit_codes import FAILED, FOUND, NOT_FOUND
 from gnomon.commands.failures import one_line
 from gnomon.commands.get import parse_key_argument
-from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import complain, counted, print_json, say
+from gnomon.commands.output import IndexFolder, complain, counted, print_json, say
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.storage import storage_at

@@ -13,8 +13,7 @@ import typer
 
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
 from gnomon.commands.failures import exit_code, one_line
-from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import complain, counted, say
+from gnomon.commands.output import IndexFolder, complain, counted, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
 from gnomon.shadow.storage import as_location

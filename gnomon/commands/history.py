@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND
-from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import complain, print_json, say
+from gnomon.commands.output import IndexFolder, complain, print_json, say
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
 from gnomon.shadow.storage import storage_at

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.output import IndexFolder, counted, megabytes, print_json, say
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
 from gnomon.shadow.metadata import DEEP, Diff, IndexSpec, KeyColumn, View, source_of
 from gnomon.shadow.storage import storage_at

@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gnomon.commands.engines import EngineName, is_local
-from gnomon.commands.extras import MissingExtra
-from gnomon.commands.options import Conf, IndexFolder, Json, Master
-from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.exit_codes import MissingExtra
+from gnomon.commands.output import Conf, IndexFolder, Json, Master, counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.build import has_spark

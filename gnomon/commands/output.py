@@ -1,7 +1,17 @@
-"""The output of commands: results on stdout, everything else on stderr."""
+"""What commands print, and the options that several of them declare."""
 
 import json
 import sys
+from typing import Annotated
+
+import typer
+
+IndexFolder = Annotated[str, typer.Argument(help="The index folder.")]
+Full = Annotated[bool, typer.Option("--full", help="Index every file again.")]
+Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value; repeatable.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON line.")]
+
 
 SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 

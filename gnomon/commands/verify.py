@@ -5,8 +5,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND, UNCHECKED
-from gnomon.commands.options import IndexFolder
-from gnomon.commands.output import counted, megabytes, print_json, say
+from gnomon.commands.output import IndexFolder, counted, megabytes, print_json, say
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
 from gnomon.shadow.verify import verify as verify_index

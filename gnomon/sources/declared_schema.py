@@ -34,8 +34,6 @@ from gnomon.sources.types import (
 
 DECLARED = "declared"  # the option that holds the table's columns, as DDL
 FILE_COLUMN = b"gnomon.column"  # key in a field's metadata: the name in the file, where it differs
-FILE_FORMAT = b"gnomon.format"  # key in a schema's metadata: the file's format, where the table has several
-CONVERTED = b"gnomon.converted"  # key in a field's metadata: the type in the file, where it differs
 UNNAMED = pattern(r"_col\d+")
 CACHED = 64  # number of tables
 
@@ -176,7 +174,6 @@ class DeclaredUnmappedFile(DeclaredFile):
         if not any(field_id(field) is not None for field in file.schema):  # by a writer whose types mean others
             raise UnsupportedFormat(f"the {format} file has no field ids, by which a table's columns are found", path)
         super().__init__(file, columns, path)
-        self.schema = self.schema.with_metadata({FILE_FORMAT: format.encode()})
 
     def export_maps(self, reader: RangeReader, deep: bool = False) -> bytes:
         raise UnsupportedFormat("page maps are recorded for Parquet files alone; build without page maps", self._path)
@@ -234,11 +231,10 @@ def _by_name(own: Sequence[pa.Field], columns: pa.Schema, path: str) -> dict[str
 
 
 def _table_field(declared: pa.Field, field: pa.Field | None) -> pa.Field:
-    """A declared column, with its name and type in the file as metadata where they differ; an empty name where the file
-    lacks it."""
+    """A declared column, with its name in the file as metadata where it differs; an empty name where the file lacks
+    it."""
     if field is None:
         return pa.field(declared.name, declared.type, metadata={FILE_COLUMN: b""})
     known = dict(field.metadata or {})
     known |= {FILE_COLUMN: field.name.encode()} if field.name != declared.name else {}
-    known |= {CONVERTED: str(field.type).encode()} if field.type != declared.type else {}
     return pa.field(declared.name, declared.type, metadata=known)

@@ -1,18 +1,16 @@
 """The table of actions names commands and options that the command line has, and nothing else gives such advice."""
 
 import ast
-import importlib
 import re
 from pathlib import Path
 
 import pytest
-import typer
 
-from gnomon.__main__ import COMMANDS
+from gnomon.__main__ import COMMANDS, Commands
 from gnomon.base.actions import Action
 
 ROOT = Path(__file__).parent.parent.parent
-ROOMS = ("btree", "sources", "shadow", "jobs", "indexer", "service", "gnomon")
+ROOMS = ("btree", "indexer", "service", "gnomon")
 PRODUCT = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 ERRORS = {name for path in PRODUCT for name in re.findall(r"^class (\w+)\(", path.read_text(), re.MULTILINE)}
 CALL = re.compile(r"gnomon ([a-z]+)(?=[ ,]|$)([^,;]*)")
@@ -23,7 +21,7 @@ WITH_VALUES = {"SpecMismatch"}
 
 
 def _options(command: str) -> set[str]:
-    found = typer.main.get_command(importlib.import_module(COMMANDS[command].module).app)
+    found = Commands(name="gnomon").get_command(None, command)
     return {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.commands.vacuum import parse_duration
+from gnomon.commands.maintenance import parse_duration
 from gnomon.shadow import UsageError
 from gnomon.shadow.commit.append_log import Append, AppendedFile, commit_append, open_log
 from gnomon.shadow.metadata.append_records import append_path

@@ -17,18 +17,14 @@
 - `write`           Parquet files written like another one of their source
 """
 
-from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, OLD_CALENDAR
+from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC
 from gnomon.sources.parquet.map_codec import DamagedMaps, check_maps, have_values
 from gnomon.sources.parquet.reader import ParquetFile, open_parquet
-from gnomon.sources.parquet.synthetic_file import INT96_TYPE, PHYSICAL_TYPE
 from gnomon.sources.parquet.write import ParquetStyle, parquet_style
 
 __all__ = [
     "ENCRYPTED_MAGIC",
-    "INT96_TYPE",
     "MAGIC",
-    "OLD_CALENDAR",
-    "PHYSICAL_TYPE",
     "DamagedMaps",
     "ParquetFile",
     "ParquetStyle",

@@ -26,7 +26,6 @@ from gnomon.sources.parquet.footer import (
     BINARY,
     FIXED_BYTES,
     MAGIC,
-    OLD_CALENDAR,
     Column,
     Footer,
     Leaf,
@@ -36,7 +35,6 @@ from gnomon.sources.parquet.footer import (
 from gnomon.sources.parquet.page_header import DATA, DICTIONARY, PLAIN
 
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/reference/formats-and-types.md)
-PHYSICAL_TYPE, INT96_TYPE = b"PARQUET:physical_type", b"INT96"  # in the metadata of a field that is stored as INT96
 INT96 = 3  # physical type of a leaf
 CHOICES = 32  # number of templates that are cached
 NOT_A_TYPE = (pa.ArrowException, OSError, ValueError)
@@ -270,8 +268,8 @@ def _template(kind: int, width: int) -> FooterTemplate:
 class ArrowTypes:
     """The Arrow types of a file's columns.
 
-    `schema` has a field for each column of the footer; a refused one has the type null. Its metadata has OLD_CALENDAR
-    where the file has that mark. `kinds` are its types. `refusals` is by the ordinal of the column.
+    `schema` has a field for each column of the footer; a refused one has the type null. `kinds` are its types.
+    `refusals` is by the ordinal of the column.
     """
 
     def __init__(self, footer: Footer) -> None:
@@ -289,8 +287,7 @@ class ArrowTypes:
             elif column.padded_decimal:
                 self.refusals[column.ordinal] = "it holds a decimal in more bytes than pyarrow reads"
         self.schema = pa.schema(
-            [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)],
-            {OLD_CALENDAR: b""} if footer.old_calendar else None,
+            [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)]
         )
         self.kinds = self.schema.types
 
@@ -299,8 +296,7 @@ class ArrowTypes:
         """The field with an instant for INT96, as Spark, which writes INT96, reads it. pyarrow gives it no time
         zone."""
         if column.flat and column.leaves[0].kind == INT96 and field.type == pa.timestamp("us"):
-            known = field.metadata or {}
-            return field.with_type(pa.timestamp("us", "UTC")).with_metadata({**known, PHYSICAL_TYPE: INT96_TYPE})
+            return field.with_type(pa.timestamp("us", "UTC"))
         return field
 
     @property
