@@ -2,12 +2,14 @@
 
 import datetime as dt
 import importlib
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +36,14 @@ def data_files(index: Path) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not name.startswith(NOT_COMPARED)}
 
 
+def records(data: bytes) -> object:
+    """What a file holds, for the message of a test: the header and the records of Avro."""
+    if not data.startswith(b"Obj\x01"):
+        return data
+    reader = fastavro.reader(io.BytesIO(data))
+    return reader.metadata, list(reader)
+
+
 @pytest.fixture
 def both(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that builds one source by both engines, and compares."""
@@ -45,7 +55,11 @@ def both(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         here = build_index(local or LocalEngine(), source, str(tmp_path / "here"), request)
         expected, found = data_files(tmp_path / "by-spark"), data_files(tmp_path / "here")
         assert list(found) == list(expected)
-        assert [name for name in expected if found[name] != expected[name]] == []
+        differing = [name for name in expected if found[name] != expected[name]]
+        assert {name: records(found[name]) for name in differing} == {
+            name: records(expected[name]) for name in differing
+        }
+        assert differing == []
         assert here.rows_indexed == by_spark.rows_indexed > 0
         assert here.index_files == by_spark.index_files
         views = [open_index(tmp_path / name).view for name in ("by-spark", "here")]
