@@ -27,6 +27,7 @@ from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.index_files import write_index_file
 from gnomon.shadow.lookup.point import ParsedKey
 from gnomon.shadow.maintenance.compaction import publish_build
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.manifests import SourceFileEntry
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import storage_at
@@ -73,7 +74,7 @@ def make(folder: Path, kind: str, entries: int) -> Index:
     shutil.rmtree(folder, ignore_errors=True)
     storage = storage_at(str(folder))
     probe(storage)
-    spec = IndexSpec(f"{folder}-source", False, "parquet", (), (KeyColumn("k", kind),), (), 1)
+    spec = IndexSpec(Folder(f"{folder}-source"), "parquet", (), (KeyColumn("k", kind),), (), 1)
     file = write_index_file(storage, spec, SEGMENT, "", 0, entries_of(kind, entries))
     names = next(entries_of(kind, 1000))["data_filename"].unique().to_pylist()
     sources = [SourceFileEntry(f"{name}", "", entries // len(names), 1, 1, "") for name in names]

@@ -82,7 +82,7 @@ class IndexManager:
         self.table = table
         self._opened = open_index(index)
         spec = self._opened.spec
-        self.source = spec.source_name
+        self.source = spec.source.name
         self.keys = [key.name for key in spec.keys]
         self.more_fields = [column.name for column in spec.include]
 

@@ -203,7 +203,7 @@ def _asked(
     if spec is None:
         raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --full")
     spec.entries.check_source(f"{index}: a key-value folder, which has no source; expected the index of a source")
-    source = places[0] if len(places) == 2 else spec.source_name
+    source = places[0] if len(places) == 2 else spec.source.name
     known = [column.name for column in spec.keys], [column.name for column in spec.include]
     return source, index, key or known[0], known[1] if include is None else include
 
@@ -223,7 +223,7 @@ def _show(planned: Plan, json: bool) -> None:
         print_json(planned.to_json())
         return
     found = planned.difference
-    moved = planned.view is not None and planned.view.spec.source != planned.root.location
+    moved = planned.view is not None and planned.view.spec.source.location != planned.root.location
     if planned.view is not None and planned.is_done and not (planned.adopted or planned.unmapped or moved):
         say(f"nothing to do: snapshot {planned.view.snapshot.number} covers {planned.root.name} as it is now")
         return

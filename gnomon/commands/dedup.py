@@ -95,7 +95,7 @@ def dedup(
     is_new = opened is None
     name = _name(batch_id, batch, format)
     request = AppendRequest(name, scope, order_by or [], null_keys, report, accept_vanished=accept_vanished)
-    hive = is_table(opened.spec.source_name if opened is not None else source or "")
+    hive = is_table(opened.spec.source.name if opened is not None else source or "")
     with shown_progress() as progress, Engines("dedup", engine, master, conf) as engines:
         started = engines.started(hive=hive)
         if is_new or full:

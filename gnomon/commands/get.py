@@ -165,8 +165,8 @@ def _print_arrow(
 
 def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
     view, what = opened.view, ""
-    if view.spec.source:
-        what = f" in {counted(view.source_files, 'file')} of {view.spec.source}"
+    if view.spec.source.location:
+        what = f" in {counted(view.source_files, 'file')} of {view.spec.source.location}"
     covers = f"snapshot {view.snapshot.number} covers {view.snapshot.rows:,} rows{what}"
     if conditions:
         rows = sum(view.snapshot.partitions[name] for name in opened.partitions_asked(key, conditions))

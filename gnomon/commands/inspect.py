@@ -95,8 +95,8 @@ def appends(index: Index) -> dict[str, Any]:
 
 
 def _source(spec: IndexSpec, view: View) -> dict[str, Any]:
-    table = {"table": spec.table} if spec.table else {}
-    return {"location": spec.source, **table, "format": spec.format, "files": view.source_files}
+    table = {"table": spec.source.table} if spec.is_of_table else {}
+    return {"location": spec.source.location, **table, "format": spec.format, "files": view.source_files}
 
 
 def _column(column: KeyColumn) -> dict[str, str]:
@@ -134,7 +134,7 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
     counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
     found = {"complete": difference.is_empty, **counts}
     if difference.lake_table is not None:
-        found["lake_table"] = difference.lake_table.to_json() | {"as_files": index.spec.as_files}
+        found["lake_table"] = difference.lake_table.to_json() | {"as_files": index.spec.source.as_files}
     return found, dict(sorted(by_partition.items()))
 
 

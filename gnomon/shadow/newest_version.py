@@ -95,7 +95,7 @@ def check_has_versions(view: View, where: str) -> None:
     """Raise UsageError for an index whose source has no versions, so that its newest one could not be read."""
     if view.snapshot.table is None:
         raise UsageError(
-            f"newest: {view.spec.source_name or 'a key-value folder'} has no versions, as a Delta or Iceberg table has",
+            f"newest: {view.spec.source.name or 'a key-value folder'} has no versions, as a Delta or Iceberg table has",
             where,
             action=Action.BUILD_FOR_NEW_FILES,
         )
@@ -125,7 +125,7 @@ class NewestVersion:
         with self._lock:
             if self._newest is None or self._read_at < asked:
                 began = time.monotonic()
-                self._newest = LakeSource(base.spec.table).newest(known)
+                self._newest = LakeSource(base.spec.source.table).newest(known)
                 self._read_at = began
             if self._newest == known:
                 return base
@@ -153,7 +153,7 @@ class NewestVersion:
 
     def _view(self, base: View, newest: TableVersion) -> View:
         # Without the version: with the table's current columns.
-        table = LakeSource(base.spec.table, newest._replace(version=""), base.spec.partitions)
+        table = LakeSource(base.spec.source.table, newest._replace(version=""), base.spec.partitions)
         content = table.content
         spec = _spec_at(base.spec, base.snapshot.table, content)
         root = SourceRoot(source_storage(content.root), table)
@@ -189,7 +189,7 @@ class NewestVersion:
             raise IndexBehind(
                 f"snapshot {base.snapshot.number} covers version {covered} of the table, and version "
                 f"{content.version.version} has {count:,} {unit} more; at most {most:,} are read without an index",
-                base.spec.table,
+                base.spec.source.table,
                 action=Action.BUILD_AGAIN,
             )
 
@@ -225,11 +225,11 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
         if column.name in columns.names and columns.field(column.name).type != before.field(column.name).type
     ]
     if known is None or content.version.uuid != known.uuid:
-        raise IndexBehind("another table is there now", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE)
+        raise IndexBehind("another table is there now", spec.source.table, action=Action.BUILD_FULL_OR_ELSEWHERE)
     if lost or changed:
         raise IndexBehind(
             "its columns changed since it was indexed",
-            spec.table,
+            spec.source.table,
             column=", ".join([*lost, *changed]),
             action=Action.BUILD_ELSEWHERE,
         )
@@ -237,12 +237,14 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
     if lost:
         raise IndexBehind(
             "the table is not partitioned by it any more, so that the index has to be built first",
-            spec.table,
+            spec.source.table,
             column=", ".join(lost),
             action=Action.BUILD_AGAIN,
         )
     if dict(content.types) != dict(spec.partition_types):
         raise IndexBehind(
-            "its partition columns changed since it was indexed", spec.table, action=Action.BUILD_FULL_OR_ELSEWHERE
+            "its partition columns changed since it was indexed",
+            spec.source.table,
+            action=Action.BUILD_FULL_OR_ELSEWHERE,
         )
     return replace(spec, schema=content.columns)

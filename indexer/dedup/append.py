@@ -49,7 +49,6 @@ from gnomon.jobs.load import KEY_PREFIX, LookupCounters, common_type, key_names
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, as_location
-from gnomon.shadow.tables import is_lake
 
 ORDER_PREFIX, HASHED_PREFIX = f"{KEY_PREFIX}order_", f"{KEY_PREFIX}hashed_"
 IN_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")  # time zones in which the text of a moment is that of UTC
@@ -78,7 +77,7 @@ class SparkRows:
     def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
         if index is None:
             return first_cast(self.schema, spec)
-        if spec.table and not is_lake(spec.source_name):
+        if spec.is_of_table and not spec.is_of_lake:
             check_zone(spec, str(self.spark.conf.get("spark.sql.session.timeZone")))
         return cast_to(index, self.schema, common_type)
 
@@ -153,7 +152,7 @@ def check_zone(spec: IndexSpec, zone: str) -> None:
         raise UsageError(
             f"the partition column {moments[0]} is timestamp, and Spark would register its partitions in the time zone "
             f"of the session, {zone}; set spark.sql.session.timeZone to UTC; nothing was written",
-            spec.source_name,
+            spec.source.name,
         )
 
 

@@ -24,7 +24,7 @@ from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
 from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
-from gnomon.shadow.metadata import newest_good_view
+from gnomon.shadow.metadata import OneFile, newest_good_view
 from gnomon.shadow.newest_version import ReadThroughLimits, check_has_versions
 from gnomon.shadow.storage import ByteCache, CacheCounts, Identity, storage_at, within
 
@@ -165,10 +165,10 @@ class ServedIndex:
         index = self._index
         if index is None:
             return Roots(((place, "the index"),))
-        spec, source = index.spec, index.spec.source
-        above = ((source.rpartition("/")[0], "the source"),) if spec.single_file else ()
+        spec, source = index.spec, index.spec.source.location
+        above = ((source.rpartition("/")[0], "the source"),) if isinstance(spec.source, OneFile) else ()
         elsewhere = ((folder, "the source") for folder in index.folders_elsewhere)
-        of_index = ((index.location, "the index"), (place, "the index"), (spec.source_name, "the source"))
+        of_index = ((index.location, "the index"), (place, "the index"), (spec.source.name, "the source"))
         payload = (name for name in index.view.columns if name not in spec.partitions)
         return Roots(
             (*of_index, (source, "the source"), *above, *elsewhere),
@@ -227,7 +227,7 @@ class ServedIndex:
         if index.view.snapshot.number != number:
             return True
         if index.source_is_gone():
-            raise SourceNotFound("nothing is there", index.spec.source, expected="the source of the index")
+            raise SourceNotFound("nothing is there", index.spec.source.location, expected="the source of the index")
         return False
 
     # -- looks, which no request makes ---------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class ServedIndex:
             return False
         number = index.view.snapshot.number
         lake_table = diff.lake_table.format if diff.lake_table is not None else None
-        if lake_table and not index.spec.as_files and (self.coverage is None or not self.coverage.lake_table):
+        if lake_table and not index.spec.source.as_files and (self.coverage is None or not self.coverage.lake_table):
             logger.warning(
                 "index %s: its source belongs to %s; rows that the table deleted or replaced are answered",
                 self.place.name,

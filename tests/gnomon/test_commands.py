@@ -493,7 +493,7 @@ def test_adopt_takes_over_a_source_that_moved_or_refuses(
     assert run(capsys, *asked)[0] == 2
     code, out, said = run(capsys, *asked, "--adopt")
     assert (code, f"the index follows {form}{new} from now on" in out) == (0, True), said
-    assert open_index(index).spec.source == str(new)
+    assert open_index(index).spec.source.location == str(new)
     expected = [[], [{"id": 2}], [{"id": 3}]] if kind == "changed delta" else [[{"id": 1}], [{"id": 2}], []]
     assert open_index(index).fetch_many([1, 2, 3]) == expected
     if form:

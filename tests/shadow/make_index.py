@@ -18,6 +18,7 @@ from gnomon.shadow.errors import FilesGone
 from gnomon.shadow.fetch.page_maps import page_maps_path, write_page_maps
 from gnomon.shadow.lookup.index_files import write_index_file
 from gnomon.shadow.maintenance.compaction import publish_build
+from gnomon.shadow.metadata import source_named
 from gnomon.shadow.metadata.manifests import IndexFileEntry, PageMapsEntry, SourceFileEntry
 from gnomon.shadow.metadata.snapshot_view import newest_view
 from gnomon.shadow.metadata.snapshots import Snapshot, put_back
@@ -169,8 +170,8 @@ def _spec(
     known = {f.name: KeyColumn(f.name, str(type_of_arrow(f.type)), source_type=source_type(f.type)) for f in fields}
     columns = [KeyColumn(name, "string", partition=True) if name in partitions else known[name] for name in keys]
     included = tuple(known[name] for name in include)
-    single = bool(root.source.file_name)
-    spec = IndexSpec(root.location, single, format, partitions, tuple(columns), included, buckets, flat)
+    of = source_named(root.location, single_file=bool(root.source.file_name))
+    spec = IndexSpec(of, format, partitions, tuple(columns), included, buckets, flat)
     check_columns(spec)
     return spec
 

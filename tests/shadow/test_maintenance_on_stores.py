@@ -133,7 +133,7 @@ def test_a_lake_copied_to_another_place_on_a_store_is_adopted(root: str, flat: b
     with pytest.raises(StalePointer):
         check_rows(index, SECOND)
     snapshot, _ = adopt(index, source_root(copy.root))
-    assert (snapshot.number, snapshot.operation, snapshot.spec.source) == (3, "adopt", copy.root)
+    assert (snapshot.number, snapshot.operation, snapshot.spec.source.location) == (3, "adopt", copy.root)
     check_answers(index)
     assert adopt(index, source_root(copy.root))[0] == snapshot
     replace_file(copy, "p=c/1.parquet", copy.read("p=c/1.parquet"))

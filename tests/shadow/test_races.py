@@ -169,7 +169,7 @@ def run_moves(folder: Path, racers: int, turns: int) -> str:
             assert seen == [answers(lake)] * 5
             check_rows(storage, lake)
             view = open_view(storage)
-            assert (view.spec.source, len(view.segments)) == (str(source), 1)
+            assert (view.spec.source.location, len(view.segments)) == (str(source), 1)
     check_clean(storage)
     return (
         f"{racers} processes that adopt and compact: {turns} rounds, {outcomes.count(DONE)} committed, "

@@ -22,7 +22,7 @@ from gnomon.shadow.errors import IndexNotFound, SnapshotNotFound
 from gnomon.shadow.lookup.index_files import write_index_file
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
-from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata import Folder, json_files
 from gnomon.shadow.metadata.manifests import IndexFileEntry, Segment, SegmentRef, manifest_path, write_segment
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import commit, newest_snapshot, read_snapshot, snapshot_path
@@ -707,7 +707,7 @@ def test_faults_of_the_snapshot_and_its_lists_do_not_hide_others(lake: Lake, sam
 
 
 def test_a_source_at_a_place_that_cannot_be_does_not_hide_other_faults(lake: Lake) -> None:
-    spec = replace(lake.view.spec, source="nowhere://lake")
+    spec = replace(lake.view.spec, source=Folder("nowhere://lake"))
     relist(lake, lake.view.segments[0], spec=spec)
     path = flip(index_file(lake), 300)
     faults = lake.verify(None).faults

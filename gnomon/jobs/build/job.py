@@ -208,7 +208,7 @@ def nothing_to_do(planned: Plan, request: BuildRequest) -> BuildResult | None:
 
 def _is_moved(planned: Plan, spec: IndexSpec) -> bool:
     """Whether the source lies elsewhere, or has another name, than the index has it."""
-    return (spec.source, spec.source_name) != (planned.root.location, planned.root.name)
+    return (spec.source.location, spec.source.name) != (planned.root.location, planned.root.name)
 
 
 def _with_setting(spec: IndexSpec, request: BuildRequest) -> IndexSpec:
@@ -254,7 +254,9 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
         described, schema = _described(engine, planned, request)
     known = described if request.partitions is None or planned.spec else _opened(_of_all(planned), request, schema)
     spec = planned.spec or new_spec(request, root, planned.format, planned.partitions, known)
-    spec = replace(_with_setting(spec, request), schema=schema, as_files=spec.as_files or planned.as_files)
+    spec = replace(_with_setting(spec, request), schema=schema)
+    if planned.as_files:
+        spec = replace(spec, source=replace(spec.source, as_files=True))
     check_types(spec, described)
     if root.source.columns is None:
         stay = view is not None and len(described) < len(planned.files)

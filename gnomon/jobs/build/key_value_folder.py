@@ -30,6 +30,7 @@ from gnomon.shadow.metadata import (
     IndexFileEntry,
     IndexSpec,
     KeyColumn,
+    NoSource,
     Snapshot,
     SourceFileEntry,
     check_buckets,
@@ -219,7 +220,7 @@ def _spec(given: Columns, keys: Sequence[str], partitions: Sequence[str]) -> Ind
     columns = {name: KeyColumn(name, kind, partition=name in partitions) for name, kind in kinds.items()}
     values = tuple(column for name, column in columns.items() if name not in (*keys, *partitions))
     types = {name: kinds[name] for name in partitions}
-    spec = IndexSpec("", False, VALUES, tuple(partitions), tuple(columns[name] for name in keys), values, 1)
+    spec = IndexSpec(NoSource(), VALUES, tuple(partitions), tuple(columns[name] for name in keys), values, 1)
     spec = replace(spec, partition_types=types)
     check_columns(spec)
     return spec

@@ -55,6 +55,7 @@ from gnomon.shadow.metadata import (
     View,
     check_apart,
     diff,
+    moved_to,
     newest_good_view,
     newest_view,
     read_spec,
@@ -109,7 +110,7 @@ class Plan:
         """Whether the newest snapshot covers the current source and agrees with the catalog."""
         if self.view is None or not self.difference.is_empty:
             return False
-        if self.as_files and not self.view.spec.as_files:
+        if self.as_files and not self.view.spec.source.as_files:
             return False
         source, snapshot = self.root.source, self.view.snapshot
         is_declared = source.columns is None or snapshot.spec.schema == source.columns
@@ -151,7 +152,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     if spec is not None:
         spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
     # files of a catalog table keep their names even if its folder has changed
-    at = spec.source if spec is not None and spec.table and not adopt else None
+    at = spec.source.location if spec is not None and spec.is_of_table and not adopt else None
     root = _root(named_source(source, read_table, request.table_version), at)
     if request.partitions is not None and root.source.versions is not None:  # also of a table of the catalog
         raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", root.name)
@@ -167,7 +168,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     if view is None and not newest:
         check_no_other_files(storage)
     files, lake_table = _files(root, view)
-    if not (request.as_files or (spec is not None and spec.as_files)):
+    if not (request.as_files or (spec is not None and spec.source.as_files)):
         check_plain_files(lake_table, root.name, _advice(lake_table))
     partitions = root.partitions(files)
     format_name = _format(root, files, request.format, spec)
@@ -176,7 +177,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
         spec = repartitioned(spec, root) if newest else spec
-        there = replace(spec, source=root.location, table=root.source.name) if adopt else spec
+        there = replace(spec, source=moved_to(spec.source, root)) if adopt else spec
         check_request(there, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
     if view is not None and view.snapshot.table is not None and root.source.versions is not None:

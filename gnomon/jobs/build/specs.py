@@ -27,9 +27,10 @@ from gnomon.shadow.metadata import (
     is_better_flat,
     no_column,
     ordered,
+    source_named,
 )
 from gnomon.shadow.storage import FileInfo
-from gnomon.shadow.tables import TEXT, is_lake
+from gnomon.shadow.tables import TEXT
 from gnomon.sources import Options, open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
 from gnomon.sources.text import RAGGED, flag
@@ -116,8 +117,7 @@ def new_spec(
     is_flat = is_better_flat(len(rows), keys) or (source.versions is not None and _is_flat(partitions, keys))
     flat = is_flat if request.flat is None else request.flat
     spec = IndexSpec(
-        source=root.location,
-        single_file=bool(root.source.file_name),
+        source=source_named(root.location, source.name, bool(source.file_name)),
         format=format_name,
         partitions=tuple(partitions),
         keys=keys,
@@ -127,7 +127,6 @@ def new_spec(
         options=ordered(request.options if source.columns is None else source.options),
         schema=source.columns or "",
         page_maps=request.page_maps,
-        table=source.name,
         partition_types=types,
     )
     check_columns(spec)
@@ -176,8 +175,7 @@ def check_request(
     known = {column.name: column for column in (*spec.keys, *spec.include)}
     wanted = replace(
         spec,
-        source=root.location,
-        single_file=bool(root.source.file_name),
+        source=source_named(root.location, root.source.name, bool(root.source.file_name), spec.source.as_files),
         format=format_name,
         partitions=tuple(partitions),
         keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
@@ -185,7 +183,6 @@ def check_request(
         buckets=request.buckets or spec.buckets,
         flat=spec.flat if request.flat is None or not partitions else request.flat,
         options=_options(spec, request, root),
-        table=root.source.name,
         partition_types=dict(root.types),
     )
     check_same(spec, wanted, where)
@@ -241,7 +238,7 @@ def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
             alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
-            alike = [] if is_lake(spec.table) else alike
+            alike = [] if spec.is_of_lake else alike
             if alike:  # Spark ignores case, and would read it as this column
                 raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
             if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):

@@ -42,7 +42,7 @@ from gnomon.shadow.commit import (
 from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe, storage_at
-from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit, is_lake
+from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit
 from gnomon.sources import Options
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
@@ -176,7 +176,7 @@ class _Run:
             opened = self.target.opened
             if opened is not None:
                 check_appendable(self.index, opened.spec)
-                if not is_lake(opened.spec.source_name):  # a newer version may have other columns
+                if not opened.spec.is_of_lake:  # a newer version may have other columns
                     with suppress(SourceError):  # a file changed since it was indexed: `_layout` checks again
                         rows.check_columns(opened)  # before the indexing, which may take hours
             wait(attempt)
@@ -223,7 +223,7 @@ class _Run:
             spec = opened.spec
             check = replace(check, null_keys=_null_keys(opened, self.request.batch_id, check.null_keys))
         layout, planned = self._layout(opened, spec)
-        source = storage_at(spec.source)
+        source = storage_at(spec.source.location)
         folder = staging_folder(self.storage.root, self.number, self.token)
         rejected = RejectedAt(self.storage.root, self._rejected_folder) if self.request.report is not None else None
         probe(self.storage)
@@ -234,7 +234,7 @@ class _Run:
                 raise UsageError(
                     "it has no files, and the batch has no row to append; its index is made by the "
                     "first append that has one; nothing was written",
-                    spec.source,
+                    spec.source.location,
                 )
             if planned is not None:  # a commit that can never succeed would block all later appends
                 pairs = zip(staged.files, staged.file_partitions, strict=True)
@@ -259,11 +259,11 @@ class _Run:
         rows = self.rows
         if opened is None:
             return first_layout(spec, rows.as_source(None, spec)), None
-        if is_lake(spec.source_name):
+        if spec.is_of_lake:
             rows.check_columns(opened)
-            target = append_target(spec.source_name, spec.partition_types)
-            return layout_of_lake(spec, target), plan_commit(self.storage, self.number, spec.source_name, target.uuid)
-        table = rows.engine.folders_table(spec.source_name, spec.source) if spec.table else None
+            target = append_target(spec.source.name, spec.partition_types)
+            return layout_of_lake(spec, target), plan_commit(self.storage, self.number, spec.source.name, target.uuid)
+        table = rows.engine.folders_table(spec.source.name, spec.source.location) if spec.is_of_table else None
         return layout_of(opened, table, rows.as_source(opened, spec)), None
 
     def _throw_away(self, source: Storage, folder: str) -> None:
@@ -335,7 +335,7 @@ def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
         raise StalePointer(
             f"{len(found)} of {expected} files of an earlier append of batch {batch_id!r} are in the source, and its "
             "record is lost: it is unknown which rows with a null in their key it added",
-            opened.spec.source,
+            opened.spec.source.location,
             action=Action.DEDUP_NULL_KEYS,
         )
     return ALL_PRESENT

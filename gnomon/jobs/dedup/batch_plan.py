@@ -205,7 +205,7 @@ def plan_batch(
         files = describe_batch(root, format_name, infos, options, reading.tasks)
     names = {field.name for file in files for field in file.schema}
     # Files with the format of the source's table are read like the table's own files.
-    in_utc = index is not None and bool(index.spec.table) and index.spec.format == format_name
+    in_utc = index is not None and index.spec.is_of_table and index.spec.format == format_name
     kinds = column_kinds(files, _wanted(reading, index, names), in_utc, reading.name, reading.held)
     return BatchPlan(root, format_name, files, kinds, root.partitions(infos))
 

@@ -70,7 +70,7 @@ def columns_within(spec: IndexSpec, scope: str) -> tuple[str, ...]:
     """The partition columns that separate equal keys. UsageError for the scope of a partition where there are none:
     rows of a former partition would count as copies of those of another."""
     if scope == "partition" and not spec.partitions:
-        raise UsageError("scope partition: the source has no partition columns; expected scope table", spec.source_name)
+        raise UsageError("scope partition: the source has no partition columns; expected scope table", spec.source.name)
     return tuple(name for name in spec.partitions if scope == "partition")
 
 

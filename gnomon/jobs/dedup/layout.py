@@ -11,7 +11,7 @@ from gnomon.btree.key_types import Stored, key_type
 from gnomon.jobs.load import source_columns
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.errors import StalePointer
-from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, source_of
+from gnomon.shadow.metadata import IndexSpec, OneFile, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
 from gnomon.shadow.tables import (
     AppendTarget,
@@ -21,7 +21,6 @@ from gnomon.shadow.tables import (
     append_target,
     as_partition_value,
     base_of,
-    is_lake,
     partition_array,
     partition_folders,
     stored_partition,
@@ -97,7 +96,7 @@ def layout_of(opened: Index, table: Table | None, batch: pa.Schema) -> Layout:
     columns = source_columns(opened, names)
     if newest is None:
         style = style_of(None, spec.format, spec.read_options)
-        columns = columns if spec.table else _some(batch, names)
+        columns = columns if spec.is_of_table else _some(batch, names)
     else:
         root = source_of(spec).storage
         try:
@@ -115,7 +114,7 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
     """The layout of new files of a lake table."""
     style = table_style(target.fields, target.codec)
     layout = Layout(
-        spec.source,
+        spec.source.location,
         spec.format,
         style,
         spec.read_options,
@@ -127,7 +126,7 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
         folder_of=target.folder_of,
         split=target.split,
     )
-    open_writer(style, layout.written, spec.source)  # raises UnsupportedFormat, as in `_checked`
+    open_writer(style, layout.written, spec.source.location)  # raises UnsupportedFormat, as in `_checked`
     return layout
 
 
@@ -140,10 +139,10 @@ def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:
 def _checked(
     spec: IndexSpec, style: Style, columns: pa.Schema, folders: Mapping[tuple[Stored, ...], str], base: str
 ) -> Layout:
-    open_writer(style, columns, spec.source)  # raises UnsupportedFormat for columns that it cannot write
-    if far := [one for one in folders.values() if host(join(spec.source, one)) != host(spec.source)]:
-        raise UsageError(f"{far[0]} lies on another store than {spec.source}; move it there", spec.source_name)
-    of_source = (spec.source, spec.format, style, spec.read_options, columns)
+    open_writer(style, columns, spec.source.location)  # raises UnsupportedFormat for columns that it cannot write
+    if far := [one for one in folders.values() if host(join(spec.source.location, one)) != host(spec.source.location)]:
+        raise UsageError(f"{far[0]} lies on another store than {spec.source.location}; move it there", spec.source.name)
+    of_source = (spec.source.location, spec.format, style, spec.read_options, columns)
     of_partitions = (spec.partitions, spec.partition_types, folders, base)
     return Layout(*of_source, *of_partitions, FILE_BYTES)
 
@@ -151,10 +150,10 @@ def _checked(
 def check_appendable(index: str, spec: IndexSpec) -> None:
     """Raise UsageError for a source that rows cannot be appended to."""
     spec.entries.check_source("a key-value folder, which has no source to append to; expected an index", index)
-    if spec.single_file:
-        raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source)
-    if is_lake(spec.source_name):
-        append_target(spec.source_name, spec.partition_types)
+    if isinstance(spec.source, OneFile):
+        raise UsageError("a source of one file cannot be appended to; dedup needs a folder", spec.source.location)
+    if spec.is_of_lake:
+        append_target(spec.source.name, spec.partition_types)
 
 
 def _some(batch: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -17,7 +17,7 @@ from gnomon.jobs.dedup.batch_plan import Held
 from gnomon.jobs.load import KEY_PREFIX, source_columns, typed_key
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
-from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, is_lake, partition_stored, value_text
+from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, partition_stored, value_text
 
 IsKind = Callable[[pa.DataType], bool]
 # Types whose values have the same text in each engine, with the pattern of these texts.
@@ -94,7 +94,7 @@ class PartitionText:
 
 def text_of(spec: IndexSpec, name: str) -> PartitionText:
     """The text of a partition column of an index."""
-    return PartitionText(name, spec.partition_type(name), is_lake(spec.source_name))
+    return PartitionText(name, spec.partition_type(name), spec.is_of_lake)
 
 
 def partition_texts(

@@ -91,17 +91,17 @@ class Origin:
         keys = [key.name for key in spec.keys]
         if not self._is_source_of(spec) or keys != list(self.keys):
             raise SpecMismatch(
-                f"it is of {spec.source_name} by {', '.join(keys)}, found source {self.location} by "
+                f"it is of {spec.source.name} by {', '.join(keys)}, found source {self.location} by "
                 f"{', '.join(self.keys)}; leave these out, or name another index",
                 index,
             )
 
     def _is_source_of(self, spec: IndexSpec) -> bool:
         if is_lake(self.location):
-            return lake_source(self.location).name == spec.source_name
+            return lake_source(self.location).name == spec.source.name
         if is_table(self.location):
-            return bool(spec.table)
-        return not spec.table and storage_at(self.location).root == spec.source
+            return spec.is_of_table
+        return not spec.is_of_table and storage_at(self.location).root == spec.source.location
 
     @property
     def request(self) -> BuildRequest:
@@ -138,7 +138,7 @@ def _lists_others(storage: Storage) -> bool:
 def origin_of(spec: IndexSpec) -> Origin:
     """The source of an index."""
     keys, include = [key.name for key in spec.keys], [one.name for one in spec.include]
-    return Origin(spec.source_name, keys, include, spec.format)
+    return Origin(spec.source.name, keys, include, spec.format)
 
 
 class Target:
@@ -238,12 +238,12 @@ def _check_writable(target: Target) -> None:
     """UsageError where the source is a lake table that no append can commit to, or a folder of one."""
     opened = target.opened
     spec = opened.spec if opened is not None else None
-    source = spec.source_name if spec is not None else target.required_origin().location
+    source = spec.source.name if spec is not None else target.required_origin().location
     if is_lake(source):
         append_target(source, spec.partition_types if spec is not None else lake_source(source).types)
         return
     advice = "no append can commit to it; write to the table with its own engine"
-    if spec is not None and spec.as_files:
+    if spec is not None and spec.source.as_files:
         raise UsageError(
             f"its source {source} is a lake table whose files were indexed with --as-files; {advice}", target.location
         )
@@ -259,13 +259,13 @@ def finish_appends(engine: Engine, target: Target, progress: Progress | None = N
     began = [append.counts[ORIGIN] for append in log.open if append.counts.get(ORIGIN)]
     # Without an index: as in the run that began the first append, whatever the arguments of this run.
     of = Origin(**began[0]) if opened is None and began else target.source()
-    root = opened.spec.source if opened is not None else of.location
+    root = opened.spec.source.location if opened is not None else of.location
     for append in log.open:
         source = storage_at(root)
         if append.table is not None:
             _add_to_table(storage, source, append, append.table)
         elif move_files(storage, source, append):
-            if opened is not None and opened.spec.table:
+            if opened is not None and opened.spec.is_of_table:
                 folders = {file.path.rpartition("/")[0] for file in append.files}
                 engine.add_partitions(of.location, source.root, {one for one in folders if not is_absolute(one)})
             mark_appended(storage, append)

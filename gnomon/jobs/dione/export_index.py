@@ -53,9 +53,9 @@ def export_dione(
     view = open_view(storage)
     schema = _checked(view)
     check_apart(source_of(view.spec), out)
-    data = view.spec.table or data_table
+    data = view.spec.source.table or data_table
     if not data:
-        raise UsageError("Dione finds the data by its table's name; name it (--data-table)", view.spec.source_name)
+        raise UsageError("Dione finds the data by its table's name; name it (--data-table)", view.spec.source.name)
     now, folders = _digests(view, schema), _folders(view)
     unchanged = export.unchanged(now)
     changed = {partition: name for partition, name in folders.items() if name not in unchanged}
@@ -82,9 +82,9 @@ def _checked(view: View) -> EntrySchema:
     spec.entries.check_source("a key-value folder has no pointers, which an index of Dione's has")
     if view.snapshot.table is not None or spec.format not in FORMATS:
         what = "a lake table" if view.snapshot.table is not None else f"files of format {spec.format}"
-        raise UsageError(f"Dione indexes no {what}", spec.source_name, expected=f"one of {', '.join(FORMATS)}")
+        raise UsageError(f"Dione indexes no {what}", spec.source.name, expected=f"one of {', '.join(FORMATS)}")
     if not spec.partitions:
-        raise UsageError("Dione indexes no source without partitions", spec.source_name)
+        raise UsageError("Dione indexes no source without partitions", spec.source.name)
     chosen = [column.name for column in spec.keys if column.partition]
     if chosen:
         raise UsageError("a key of Dione's has no partition columns", column=chosen[0])
@@ -119,7 +119,7 @@ def _folders(view: View) -> dict[str, str]:
         folder = _folder(partition)
         if folder in partitions:
             what = f"folders {partitions[folder]} and {partition} are one partition to Dione"
-            raise UsageError(what, view.spec.source_name)
+            raise UsageError(what, view.spec.source.name)
         folders[partition], partitions[folder] = folder, partition
     return folders
 
@@ -154,7 +154,7 @@ def _statement(spec: IndexSpec, schema: EntrySchema, out: Storage, table: str, d
 def table_properties(spec: IndexSpec, data_table: str) -> dict[str, str]:
     """The properties by which Dione knows the data and the columns of an index table."""
     return {
-        DATA_TABLE: spec.table or data_table,
+        DATA_TABLE: spec.source.table or data_table,
         KEYS: SEPARATOR.join(column.name for column in spec.stored_keys),
         MORE_FIELDS: SEPARATOR.join(column.name for column in spec.include),
     }

@@ -135,7 +135,7 @@ def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
     types; a column without any value has the type null. SourceError as in `Index.schemas`."""
     spec = index.spec
     found = {name: key_type(spec.partition_type(name)).arrow for name in spec.partitions}
-    if spec.table or spec.holds_values:
+    if spec.is_of_table or spec.holds_values:
         found = {field.name: field.type for field in parse_ddl(spec.schema)} | found
     else:
         found |= columns_in_files(index, [name for name in names if name not in found])

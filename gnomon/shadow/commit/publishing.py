@@ -216,14 +216,15 @@ def _next(
     refs = {ref.id: ref for ref in (*(parent.segments if parent else ()), ours)}
     # another commit may have set these since the build began
     page_maps = most_maps(spec.page_maps, parent.spec.page_maps if parent is not None else False)
-    as_files = spec.as_files or (parent is not None and parent.spec.as_files)
+    as_files = spec.source.as_files or (parent is not None and parent.spec.source.as_files)
+    ours_now = changes.spec(spec)
     return Snapshot(
         number=(parent.number if parent else 0) + 1,
         operation=changes.operation,
         segments=tuple(replace(refs[segment.id], dead=tuple(sorted(segment.dead))) for segment in after),
         partitions=rows_by_partition(after, masks_after(now, changes)),
         columns=columns_after(base, now, changes, spec),
-        spec=replace(changes.spec(spec), page_maps=page_maps, as_files=as_files),
+        spec=replace(ours_now, page_maps=page_maps, source=replace(ours_now.source, as_files=as_files)),
         committed_at=utc_now(),
         batch=changes.batch,
         commit_id=ours.id,

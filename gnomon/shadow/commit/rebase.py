@@ -217,8 +217,9 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
         return spec
     newest = now.snapshot.spec
     ours = base.snapshot.spec if base.snapshot else spec
-    may_differ = {name: getattr(newest, name) for name in ("schema", "page_maps", "as_files", "folder_buckets")}
-    made_for = replace(ours, **may_differ)
+    may_differ = {name: getattr(newest, name) for name in ("schema", "page_maps", "folder_buckets")}
+    source = replace(ours.source, as_files=newest.source.as_files)
+    made_for = replace(ours, source=source, **may_differ)
     differences = spec_differences(made_for, newest)
     if differences:
         changed = "; ".join(f"{name}: {shown(old)} before, {shown(new)} now" for name, old, new in differences)
@@ -254,9 +255,13 @@ def _both_schemas(ours: IndexSpec, newest: IndexSpec) -> str:
 def is_recorded(snapshot: Snapshot, after: Snapshot) -> bool:
     """Whether a snapshot has the same partition folders, table columns, table version, masks and `as_files` as the one
     after it would have."""
-    is_same_table = not after.spec.table or snapshot.spec.schema == after.spec.schema
+    is_same_table = not after.spec.is_of_table or snapshot.spec.schema == after.spec.schema
     is_same_table = is_same_table and snapshot.table == after.table and snapshot.masks == after.masks
-    return snapshot.folders == after.folders and is_same_table and snapshot.spec.as_files == after.spec.as_files
+    return (
+        snapshot.folders == after.folders
+        and is_same_table
+        and snapshot.spec.source.as_files == after.spec.source.as_files
+    )
 
 
 class _Source:
@@ -347,7 +352,7 @@ def columns_after(base: State, now: State, changes: Changes, spec: IndexSpec) ->
     columns, `spec` has the types, which also hold the values that other programs found. A catalog table has the columns
     that it declares."""
     given = {field.name: str(field.type) for field in parse_ddl(spec.schema)}
-    if spec.table:
+    if spec.is_of_table:
         return given
     before = base.snapshot.columns if base.snapshot else {}
     columns = dict(now.snapshot.columns) if now.snapshot else {}

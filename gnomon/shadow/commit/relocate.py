@@ -31,6 +31,7 @@ from gnomon.shadow.metadata import (
     manifest_path,
     masks_of,
     most_maps,
+    moved_to,
     open_view,
     read_segment,
     rows_by_partition,
@@ -94,7 +95,7 @@ class Adoption:
 
 def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileInfo]) -> Adoption:
     """The files at `root` that the snapshot covers. UsageError where there are none."""
-    covered, elsewhere = view.covered, root.location != view.spec.source
+    covered, elsewhere = view.covered, root.location != view.spec.source.location
     compared = [
         (covered[info.path], info)
         for info in files
@@ -119,7 +120,7 @@ def adoption(index: Storage, root: SourceRoot, view: View, files: Iterable[FileI
     if elsewhere and covered and not now:
         raise UsageError(
             f"none of the {len(covered):,} files that the index covers is there; expected a copy of "
-            f"{view.spec.source_name}",
+            f"{view.spec.source.name}",
             root.location,
         )
     strangers = (
@@ -165,7 +166,7 @@ def adopt(storage: Storage, root: SourceRoot, base: View | None = None) -> tuple
             what = f"another program committed snapshot {view.snapshot.number} after {root.name} was read"
             raise ConcurrentCommit(f"{what}; nothing was adopted", storage.root, action=Action.RUN_AGAIN)
         found = adoption(storage, root, view, root.list())
-        if not found.adopted and (view.spec.source_name, view.spec.source) == (root.name, root.location):
+        if not found.adopted and (view.spec.source.name, view.spec.source.location) == (root.name, root.location):
             return view.snapshot, 0
         probe(storage)
         begin = time.time()
@@ -195,7 +196,7 @@ def _adopted(storage: Storage, view: View, root: SourceRoot, found: Adoption) ->
         operation="adopt",
         segments=relist(storage, view, after),
         partitions=rows_by_partition(after, masks_of(view.segments)),
-        spec=replace(view.spec, source=root.location, table=root.source.name),
+        spec=replace(view.spec, source=moved_to(view.spec.source, root)),
         committed_at=utc_now(),
         batch=None,
         commit_id=new_segment_id(),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
-from gnomon.shadow.metadata.spec import IndexSpec
+from gnomon.shadow.metadata.spec import CatalogSource, IndexSpec, LakeTableSource, OneFile, Source, source_named
 from gnomon.shadow.storage import (
     FileInfo,
     Place,
@@ -32,7 +32,6 @@ from gnomon.shadow.tables import (
     Table,
     TableSource,
     TableVersion,
-    is_lake,
     partition_columns,
     table_among,
     table_around,
@@ -141,7 +140,13 @@ def source_of(
     UsageError for a key-value folder, which has no source."""
     spec.entries.check_source("a key-value folder has no source (write_btree made it); expected the index of a source")
     source = table_of(spec, folders, version)
-    return SourceRoot(source_storage(split(spec.source)[0] if source.file_name else spec.source), source)
+    place = spec.source.location
+    return SourceRoot(source_storage(split(place)[0] if source.file_name else place), source)
+
+
+def moved_to(source: Source, root: SourceRoot) -> Source:
+    """The source of an index whose files lie at another root now, maybe in a table of another name."""
+    return source_named(root.location, root.source.name, isinstance(source, OneFile), source.as_files)
 
 
 def table_of(
@@ -149,11 +154,12 @@ def table_of(
 ) -> TableSource:
     """The table of an index. `folders` are the known folders of a catalog table's partitions; without them the source
     cannot be listed. `version` is the version of a lake table, None for the newest."""
-    if is_lake(spec.table):
-        return LakeSource(spec.table, version, spec.partitions)
-    if spec.table:
-        return Table(spec.table, folders or {}, spec.partition_types, spec.schema)
-    return PlainFiles(split(spec.source)[1] if spec.single_file else "")
+    source = spec.source
+    if isinstance(source, LakeTableSource):
+        return LakeSource(source.of, version, spec.partitions)
+    if isinstance(source, CatalogSource):
+        return Table(source.of, folders or {}, spec.partition_types, spec.schema)
+    return PlainFiles(split(source.location)[1] if isinstance(source, OneFile) else "")
 
 
 def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:

@@ -58,8 +58,79 @@ class KeyColumn:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What an index is of. `location` is the root of its files when the index was made, or the one file. `as_files`:
+    the files belong to a lake table, and the user asked to index every one of them."""
+
+    location: str = ""
+    as_files: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name by which `build` accepts the source."""
+        return self.location
+
+    @property
+    def table(self) -> str:
+        """The name of a table; empty for files without one."""
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"location": self.location, "single_file": isinstance(self, OneFile)}
+        content |= {"table": self.table} if self.table else {}
+        return content | ({"as_files": True} if self.as_files else {})
+
+
+class NoSource(Source):
+    """The source of a key-value folder, whose entries are its rows."""
+
+
+class Folder(Source):
+    """The files of a folder."""
+
+
+class OneFile(Source):
+    """One file."""
+
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """A table, which declares its columns. `of` is its name."""
+
+    of: str = ""
+
+    @property
+    def table(self) -> str:
+        return self.of
+
+
+class CatalogSource(TableSource):
+    """A table of Spark's catalog: `of` is "db.name"."""
+
+    @property
+    def name(self) -> str:
+        return f"{TABLE_PREFIX}{self.of}"
+
+
+class LakeTableSource(TableSource):
+    """A Delta or Iceberg table: `of` is the name by which `build` accepts it ("delta:/path")."""
+
+    @property
+    def name(self) -> str:
+        return self.of
+
+
+def source_named(location: str, table: str = "", single_file: bool = False, as_files: bool = False) -> Source:
+    """The source at a location: of files, or of a table with this name."""
+    if table:
+        kind = LakeTableSource if is_lake(table) else CatalogSource
+        return kind(location, as_files, table)
+    return OneFile(location, as_files) if single_file else Folder(location, as_files)
+
+
+@dataclass(frozen=True)
 class IndexSpec:
-    """`source` is the root (or the one file, then `single_file`); `partitions` has its partition columns in order.
+    """`source` is what the index is of; `partitions` has its partition columns in order.
 
     An index is laid out in the partition folders of its source, or `flat`: one set of buckets over all partitions,
     whose columns the entries then have, as text. So a look-up without a partition costs the same for any number of
@@ -67,18 +138,15 @@ class IndexSpec:
 
     `options` are the user's options of the format, ordered. `schema` has the columns that builds inferred, as DDL, for
     formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
-    files that they index; where it is DEEP, also the value maps of their pages. `as_files`: the source belongs to a
-    lake table (`lake_tables`), and the user asked to index every file of it. The format VALUES has no source: `include`
-    has the columns, which only the entries hold, and entries have no pointers. `folder_buckets` is the number of
-    buckets of each partition folder of it; each number divides `buckets`, the number of all other folders.
+    files that they index; where it is DEEP, also the value maps of their pages. The format VALUES has no source:
+    `include` has the columns, which only the entries hold, and entries have no pointers. `folder_buckets` is the number
+    of buckets of each partition folder of it; each number divides `buckets`, the number of all other folders.
 
-    For a table of Spark's catalog, `table` is its name ("db.name"), `source` its root when the index was made,
-    `partition_types` the types of the partition columns, in order, and `schema` its other columns as it declares them
-    now. For a lake table, `table` is the name by which `build` accepts it ("delta:/path"), and `schema` names its
-    columns in the files, too. For other sources `table` and `partition_types` are empty: partition values are text."""
+    For a table, `partition_types` has the types of the partition columns, in order, and `schema` its other columns as
+    it declares them now; for a lake table, `schema` names its columns in the files, too. For other sources
+    `partition_types` is empty: partition values are text."""
 
-    source: str
-    single_file: bool
+    source: Source
     format: str
     partitions: tuple[str, ...]
     keys: tuple[KeyColumn, ...]
@@ -88,9 +156,7 @@ class IndexSpec:
     options: tuple[tuple[str, str], ...] = ()
     schema: str = ""
     page_maps: PageMapsSetting = False
-    table: str = ""
     partition_types: Mapping[str, str] = field(default_factory=dict)
-    as_files: bool = False
     folder_buckets: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -110,14 +176,17 @@ class IndexSpec:
     @property
     def read_options(self) -> dict[str, str]:
         """The options with which the source's files are opened."""
-        return dict(self.options) | schema_option(self.table, self.schema)
+        return dict(self.options) | schema_option(self.source.table, self.schema)
 
     @property
-    def source_name(self) -> str:
-        """The name by which `build` accepts the source."""
-        if is_lake(self.table):
-            return self.table
-        return f"{TABLE_PREFIX}{self.table}" if self.table else self.source
+    def is_of_table(self) -> bool:
+        """Whether the source is a table, which declares its columns."""
+        return isinstance(self.source, TableSource)
+
+    @property
+    def is_of_lake(self) -> bool:
+        """Whether the source is a Delta or Iceberg table."""
+        return isinstance(self.source, LakeTableSource)
 
     @property
     def remedy(self) -> Action:
@@ -184,11 +253,9 @@ class IndexSpec:
         return EntrySchema(keys, included + partitions + self.entries.pointer_columns)
 
     def to_json(self) -> dict[str, Any]:
-        source: dict[str, Any] = {"location": self.source, "single_file": self.single_file, "format": self.format}
-        source |= {"table": self.table} if self.table else {}
+        source = {**self.source.to_json(), "format": self.format}
         source |= {"options": dict(self.options)} if self.options else {}
         source |= {"schema": self.schema} if self.schema else {}
-        source |= {"as_files": True} if self.as_files else {}
         content: dict[str, Any] = {
             "format": FORMAT_NAME,
             "format_version": FORMAT_VERSION,
@@ -205,11 +272,12 @@ class IndexSpec:
         return content | ({"page_maps": self.page_maps} if self.page_maps else {})
 
     def is_like(self, other: "IndexSpec") -> bool:
-        """Whether both specs define the same entries. Name and place of the source, buckets, layout, inferred columns,
-        `page_maps` and `as_files` may differ."""
-        names = ("source", "table", "buckets", "folder_buckets", "flat", "schema", "page_maps", "as_files")
+        """Whether both specs define the same entries. Name and place of the source, buckets, layout, inferred columns
+        and `page_maps` may differ."""
+        names = ("source", "buckets", "folder_buckets", "flat", "schema", "page_maps")
         may_differ = {name: getattr(other, name) for name in names}
-        return replace(self, **may_differ) == other
+        are_files = isinstance(self.source, OneFile) == isinstance(other.source, OneFile)
+        return are_files and replace(self, **may_differ) == other
 
 
 def _file_name(name: str, taken: set[str]) -> str:
@@ -268,8 +336,7 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
 def _spec(content: dict[str, Any]) -> IndexSpec:
     source = content["source"]
     return IndexSpec(
-        source=source["location"],
-        single_file=source["single_file"],
+        source=_source(source),
         format=source["format"],
         partitions=tuple(content["partitions"]),
         keys=tuple(map(_column, content["keys"])),
@@ -279,11 +346,16 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         options=ordered(source.get("options", {})),
         schema=source.get("schema", ""),
         page_maps=content.get("page_maps", False),
-        table=source.get("table", ""),
         partition_types=dict(content.get("partition_types", {})),
-        as_files=source.get("as_files", False),
         folder_buckets=dict(content.get("folder_buckets", {})),
     )
+
+
+def _source(content: dict[str, Any]) -> Source:
+    if content["format"] == VALUES:
+        return NoSource()
+    table, as_files = content.get("table", ""), content.get("as_files", False)
+    return source_named(content["location"], table, content["single_file"], as_files)
 
 
 def buckets_for(rows_by_partition: Mapping[str, int], flat: bool) -> int:
@@ -352,7 +424,7 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
         layout = "--flat" if wanted.flat else "--partitioned"
         cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
-        is_of_table = "partitions" in names and bool(wanted.table)
+        is_of_table = "partitions" in names and wanted.is_of_table
         cure += ", or say --full to take over the table's partition columns" if is_of_table else ""
         cure += ", or leave --option and --schema out: the index has its own" if "source options" in names else ""
         raise SpecMismatch(f"another spec; {shown_differences}; build to another folder{cure}", where)

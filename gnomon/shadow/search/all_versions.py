@@ -133,12 +133,12 @@ class _Search:
         self._orphans = orphans
         self._found = AllVersions()
         self._views = self._kept_views(newest)
-        history = LakeSource(self._spec.table).history(known)
+        history = LakeSource(self._spec.source.table).history(known)
         uuid = next((line[-1].uuid for line in history.branches.values() if line), known.uuid)
         if uuid != known.uuid:
             raise UsageError(
                 "another table is there now; make its index in another folder",
-                self._spec.table,
+                self._spec.source.table,
                 expected=f"table {known.uuid}",
                 found=uuid,
             )
@@ -150,14 +150,14 @@ class _Search:
         for name in before:
             self._versions[name] = TableAt(name, None, older[name])
         for name, one in of_table.items():
-            self._versions[name] = TableAt(name, LakeSource(self._spec.table, one, self._spec.partitions))
+            self._versions[name] = TableAt(name, LakeSource(self._spec.source.table, one, self._spec.partitions))
         self._lines[MAIN] = [*before, *self._lines.get(MAIN, [])]  # the table expires its oldest versions
         self._found.expired = [*history.expired, *(name for name in before if name not in history.expired)]
         self._found.versions = [name for name in self._versions if name not in before]
         self._numbers = {name: number for number, name in enumerate(self._versions)}
         self._readable: set[str] = set()
         self._files: dict[str, _File] = {}
-        self._root = source_storage(self._spec.source)
+        self._root = source_storage(self._spec.source.location)
         self._reader = VersionReader(self._root, self._spec)
 
     def _kept_views(self, newest: View) -> list[View]:

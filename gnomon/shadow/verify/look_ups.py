@@ -151,7 +151,7 @@ def count_by_table(table: Versions, view: View, every: bool, report: Report) -> 
             f"the table's own reader counts {counted:,} rows in version {known.version}, and the snapshot has "
             f"{view.snapshot.rows:,}"
         )
-        report.add(Fault(view.spec.source, None, what, Action.BUILD_FULL))
+        report.add(Fault(view.spec.source.location, None, what, Action.BUILD_FULL))
 
 
 def prove_values(storage: Storage, view: View, every: bool, report: Report) -> None:

@@ -131,7 +131,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     stale = _check_coverage(storage, root, view, report) if root else set(view.covered)
     source: Readable = root.storage if root else storage  # without a root, nothing is read from it
     fetcher = Fetcher(source, view.spec, CACHE_BYTES)  # with the pages of the files themselves, not recorded page maps
-    read_back = ReadBack(root.storage.root if root else view.spec.source, view.spec, fetcher, report)
+    read_back = ReadBack(root.storage.root if root else view.spec.source.location, view.spec, fetcher, report)
     for file in view.covered.values():
         compared = fetcher if sample is None and file.path not in stale else None
         _check_page_maps(storage, view.spec, file, compared, report)
@@ -187,7 +187,7 @@ def _is_all(view: View, opened: int) -> bool:
     """Whether the opened files are all that were ever indexed: each snapshot added a segment, and lost no file. False
     for a catalog table, whose columns are declared, whatever the files have."""
     refs = view.snapshot.segments
-    never_lost = not view.spec.table and len(view.segments) == view.snapshot.number
+    never_lost = not view.spec.is_of_table and len(view.segments) == view.snapshot.number
     return never_lost and not any(r.dead for r in refs) and opened == len(view.covered)
 
 
@@ -257,7 +257,7 @@ def _check_coverage(storage: Storage, root: SourceRoot, view: View, report: Repo
         return set(view.covered)
     if len(view.segments) == len(view.snapshot.segments):  # else it is unknown
         report.not_covered = [info.path for info in difference.new]
-    if lake_table is not None and not view.spec.as_files:
+    if lake_table is not None and not view.spec.source.as_files:
         what = f"the source belongs to {lake_table}: the index answers rows that the table deleted or replaced"
         report.add(Fault(root.location, None, what))
     for info in difference.changed:
@@ -293,10 +293,10 @@ def _check_version(storage: Storage, table: Versions, view: View, report: Report
     except FAILURES as error:
         if isinstance(error, SourceNotFound) and _is_expired(table, view.snapshot.table):
             report.unchecked.append(
-                f"{view.spec.source_name}: {error.what}, so that its files and deleted rows cannot be compared"
+                f"{view.spec.source.name}: {error.what}, so that its files and deleted rows cannot be compared"
             )
             return set()
-        report.add(fault_of(error, view.spec.source))
+        report.add(fault_of(error, view.spec.source.location))
         return set()
     covered, masks = view.covered, masks_of(view.segments)
     for path, mask in masks.items():
@@ -315,5 +315,5 @@ def _check_version(storage: Storage, table: Versions, view: View, report: Report
         if deleted.get(path) != masks.get(path):
             wrong.setdefault(path, f"other rows of it are deleted in {what} than the index masks")
     for path, why in sorted(wrong.items()):
-        report.add(Fault(join(view.spec.source, path), None, why, Action.BUILD_FULL))
+        report.add(Fault(join(view.spec.source.location, path), None, why, Action.BUILD_FULL))
     return set(wrong)

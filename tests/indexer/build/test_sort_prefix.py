@@ -16,6 +16,7 @@ from gnomon.indexer.build import write
 from gnomon.indexer.build.write import head_of, likely_beginning, shared_beginning
 from gnomon.jobs.files.source_files import describe
 from gnomon.shadow import open_index
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import storage_at
@@ -94,7 +95,7 @@ def test_the_beginning_is_that_of_some_keys(tmp_path: Path, monkeypatch: pytest.
     described = describe(root, "parquet", {}, False, root.list(), ["url"])
 
     def beginning(name: str, kind: str) -> str:
-        spec = IndexSpec(str(tmp_path), False, "parquet", (), (KeyColumn(name, kind),), (), 1)
+        spec = IndexSpec(Folder(str(tmp_path)), "parquet", (), (KeyColumn(name, kind),), (), 1)
         return likely_beginning(root.storage, spec, described)
 
     assert beginning("url", "string") == ""  # too few rows to be worth it

@@ -10,6 +10,7 @@ from gnomon.commands.failures import one_line
 from gnomon.indexer.spark import with_keys
 from gnomon.jobs.load import key_names, typed_keys
 from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from tests.jobs.load.test_key_columns import TEXTS
 from tests.spark_fixtures import to_arrow
@@ -21,7 +22,7 @@ SESSIONS = [("America/New_York", "false"), ("Asia/Kolkata", "true")]
 
 def spec_of(*places: int) -> IndexSpec:
     keys = tuple(KeyColumn(NAMES[i], TEXTS[i][0], source_type=TEXTS[i][1]) for i in places)
-    return IndexSpec("/s", False, "parquet", (), keys, (), 1)
+    return IndexSpec(Folder("/s"), "parquet", (), keys, (), 1)
 
 
 @pytest.fixture

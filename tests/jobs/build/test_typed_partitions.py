@@ -411,7 +411,7 @@ def test_an_index_follows_an_iceberg_table_to_another_place_and_says_what_it_can
         build(None, newest, index, ["id"])
     done = build(None, newest, index, ["id"], adopt=True)
     opened = open_index(index)
-    assert (done.rows, opened.spec.source, opened.view.snapshot.rows) == (3, str(new), 3)
+    assert (done.rows, opened.spec.source.location, opened.view.snapshot.rows) == (3, str(new), 3)
     assert opened.fetch_many([0, 1, 2, 3]) == [[], [ROWS.to_pylist()[1]], *([row] for row in LATER.to_pylist())]
     assert verify(storage_at(str(index)), None).is_sound
     history = [read_snapshot(storage_at(str(index)), number) for number in (1, 2, 3)]

@@ -125,7 +125,7 @@ def test_a_lake_table_is_never_appended_to(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a Delta Lake table at .*write its live rows to plain files"):
         read_batch(None, str(source), None)
     build(None, str(source), index, ["id"], as_files=True)
-    assert open_index(index).spec.as_files
+    assert open_index(index).spec.source.as_files
     files = sorted(path.name for path in source.iterdir())
     with pytest.raises(UsageError, match=r"a lake table whose files were indexed with --as-files; .*its own engine"):
         append_new(None, index, batch(4), "b")
@@ -143,7 +143,7 @@ def test_an_index_of_a_folder_that_became_a_lake_table_is_refused_until_consent(
             call()
     result = build(None, str(lake / "lake"), str(lake / "index"), ["id"], as_files=True)
     assert result.committed, "the consent alone is a commit"
-    assert open_index(str(lake / "index")).spec.as_files
+    assert open_index(str(lake / "index")).spec.source.as_files
     shutil.rmtree(lake / "lake/_delta_log")
     with pytest.raises(UsageError, match="a lake table whose files were indexed"):
         append_new(None, str(lake / "index"), batch(4), "b")
@@ -157,7 +157,7 @@ def test_places_are_paths_or_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = append_new(None, tmp_path / "index", given, "b", origin=Origin(tmp_path / "lake", ["id"]))
     assert result.appended == 1
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert open_index("~/index").spec.source == str(tmp_path / "lake")
+    assert open_index("~/index").spec.source.location == str(tmp_path / "lake")
     again = append_new(None, "~/index", read_batch(None, "~/landing", None), "c", origin=Origin("~/lake", ["id"]))
     assert again.already_loaded == 2
 

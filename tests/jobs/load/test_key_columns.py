@@ -14,6 +14,7 @@ from gnomon.btree.key_types import key_type
 from gnomon.btree.source_types import MAPPED
 from gnomon.jobs.load import typed_keys
 from gnomon.shadow import UsageError
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 
 NS = 1_767_270_600_123_456_789
@@ -21,7 +22,7 @@ NS = 1_767_270_600_123_456_789
 
 def typed(array: pa.Array, kind: str, source: str | None = None) -> tuple[list[Any], list[bool]]:
     """The values of a column in a key type, and whether each may have a row."""
-    spec = IndexSpec("/s", False, "parquet", (), (KeyColumn("k", kind, source_type=source),), (), 1)
+    spec = IndexSpec(Folder("/s"), "parquet", (), (KeyColumn("k", kind, source_type=source),), (), 1)
     arrays, held = typed_keys(pa.record_batch({"k": array}), spec, "keys")
     assert arrays[0].type == key_type(kind).arrow
     return arrays[0].to_pylist(), held.tolist()

@@ -6,6 +6,7 @@ from gnomon.service.api.query import key_given, key_shown, read_key
 from gnomon.service.errors import BadRequest
 from gnomon.service.indexes.places import Place
 from gnomon.shadow import KeyTypeError, to_json
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from tests.profiles import examples
 
@@ -14,7 +15,7 @@ PLACE, OPEN = Place("index", "/index", hidden=("secret",)), Place("index", "/ind
 
 def spec_of(*columns: KeyColumn | str) -> IndexSpec:
     keys = tuple(one if isinstance(one, KeyColumn) else KeyColumn("k", one) for one in columns)
-    return IndexSpec("/lake", False, "parquet", ("dt",), keys, (), 4)
+    return IndexSpec(Folder("/lake"), "parquet", ("dt",), keys, (), 4)
 
 
 def shown(key: object, spec: IndexSpec) -> dict[str, object]:

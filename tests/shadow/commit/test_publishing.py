@@ -14,6 +14,7 @@ from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
 from gnomon.shadow.lookup.bloom_filters import filter_path
 from gnomon.shadow.lookup.index_files import index_file_path, write_index_file
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.manifests import IndexFileEntry
 from gnomon.shadow.metadata.snapshots import create_spec, newest_snapshot, read_snapshot, read_spec
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
@@ -21,7 +22,7 @@ from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source
 
-SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
+SPEC = IndexSpec(Folder("/lake"), "parquet", (), (KeyColumn("k", "int"),), (), 4)
 
 
 @pytest.fixture

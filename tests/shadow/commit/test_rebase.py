@@ -22,6 +22,7 @@ from gnomon.shadow.commit.rebase import (
     rebase,
     spec_after,
 )
+from gnomon.shadow.metadata import Folder, source_named
 from gnomon.shadow.metadata.manifests import Segment, SourceFileEntry
 from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.source_files import diff
@@ -30,7 +31,7 @@ from gnomon.shadow.storage import FileInfo
 from gnomon.shadow.tables import Table, TableVersion
 
 Source = dict[str, int]  # the source's files, each with its version, which is its modification time
-SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
+SPEC = IndexSpec(Folder("/lake"), "parquet", (), (KeyColumn("k", "int"),), (), 4)
 
 
 def entry(path: str, version: int) -> SourceFileEntry:
@@ -265,14 +266,14 @@ def test_changes_that_would_lose_a_file_or_count_it_twice_are_refused(
 
 
 def test_another_spec_or_number_of_buckets_is_not_written_to() -> None:
-    other = IndexSpec("/lake", False, "parquet", (), (KeyColumn("j", "int"),), (), 4)
+    other = IndexSpec(Folder("/lake"), "parquet", (), (KeyColumn("j", "int"),), (), 4)
     spec_after(State(None), State(None), other, "/index")
     spec_after(BASE, BASE, SPEC, "/index")
     with pytest.raises(
         ConcurrentCommit, match=r"/index: another program committed snapshot 1 with another spec \(keys: "
     ):
         spec_after(State(None), BASE, other, "/index")
-    elsewhere = State(Snapshot(2, "adopt", (), {}, {}, replace(SPEC, source="/copy")))
+    elsewhere = State(Snapshot(2, "adopt", (), {}, {}, replace(SPEC, source=Folder("/copy"))))
     with pytest.raises(ConcurrentCommit, match=r"source location: /lake before, /copy now"):
         spec_after(BASE, elsewhere, SPEC, "/index")
     eight = State(Snapshot(2, "rebucket", (), {}, {}, replace(SPEC, buckets=8)))
@@ -364,7 +365,7 @@ def test_a_build_that_found_the_table_as_its_base_has_it_takes_back_no_newer_ver
 def test_what_the_catalog_says_of_a_table_is_worth_a_commit() -> None:
     before = state().snapshot
     assert before is not None
-    table = replace(before, spec=replace(SPEC, table="db.t", schema="k int"), folders={"": ""})
+    table = replace(before, spec=replace(SPEC, source=source_named("/lake", "db.t"), schema="k int"), folders={"": ""})
     assert is_recorded(table, replace(table, number=2))
     assert not is_recorded(table, replace(table, folders={"": "elsewhere"}))
     assert not is_recorded(table, replace(table, spec=replace(table.spec, schema="k int, more string")))

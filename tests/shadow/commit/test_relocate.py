@@ -69,7 +69,7 @@ def test_a_copy_elsewhere_with_other_times_is_taken_over_whole(lake: Path) -> No
     with pytest.raises(StalePointer):
         found(lake)
     snapshot, adopted = adopt(storage(lake), source_root(str(copy)))
-    assert (snapshot.number, snapshot.operation, snapshot.spec.source, adopted) == (3, "adopt", str(copy), 3)
+    assert (snapshot.number, snapshot.operation, snapshot.spec.source.location, adopted) == (3, "adopt", str(copy), 3)
     assert snapshot.counts == {"adopted": 3}
     assert found(lake) == EVERY_KEY
     assert open_index(str(lake / "index")).coverage().is_empty

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from gnomon.shadow.commit.rebase import Changes, State, columns_after, wider
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.snapshots import Snapshot
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 
-SPEC = IndexSpec("/lake", False, "parquet", (), (KeyColumn("k", "int"),), (), 4)
+SPEC = IndexSpec(Folder("/lake"), "parquet", (), (KeyColumn("k", "int"),), (), 4)
 
 
 def state(**columns: str) -> State:

@@ -14,13 +14,14 @@ from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import index_files
 from gnomon.shadow.lookup.point import ParsedKey, parse_key
+from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
 
 
 def spec(*keys: KeyColumn) -> IndexSpec:
-    return IndexSpec("/lake", False, "parquet", ("dt",), keys, (), 4)
+    return IndexSpec(Folder("/lake"), "parquet", ("dt",), keys, (), 4)
 
 
 ONE = spec(KeyColumn("id", "int"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata, SnapshotNotFound
-from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata import Folder, json_files
 from gnomon.shadow.metadata.manifests import SegmentRef
 from gnomon.shadow.metadata.snapshots import (
     Snapshot,
@@ -26,7 +26,7 @@ SNAPSHOT = Snapshot(
     segments=(SegmentRef("s", 100, 2**32 - 1, (0, 2)), SegmentRef("t", 5, 0)),
     partitions={"": 7, "dt=ü": 0},
     columns={"url": "string", "a.b": "list<item: int32>"},
-    spec=IndexSpec("/lake", False, "parquet", ("dt",), (KeyColumn("url", "string"),), (), 4),
+    spec=IndexSpec(Folder("/lake"), "parquet", ("dt",), (KeyColumn("url", "string"),), (), 4),
     committed_at="2026-01-01T00:00:00.000000Z",
     batch="batch-1",
     commit_id="t",

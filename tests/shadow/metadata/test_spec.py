@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.btree.schema import AVRO_NAME
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, NewerFormat, SpecMismatch, UsageError
-from gnomon.shadow.metadata import json_files
+from gnomon.shadow.metadata import Folder, json_files, source_named
 from gnomon.shadow.metadata.snapshots import SPEC_PATH, create_spec, put_back, read_spec
 from gnomon.shadow.metadata.spec import (
     DEEP,
@@ -26,8 +26,7 @@ from gnomon.shadow.metadata.spec import (
 from gnomon.shadow.storage import Storage, storage_at
 
 SPEC = IndexSpec(
-    source="/lake/crawl",
-    single_file=False,
+    source=Folder("/lake/crawl"),
     format="parquet",
     partitions=("dt", "Straße"),
     keys=(KeyColumn("url", "string"), KeyColumn("dt", "string", partition=True), KeyColumn("price", "decimal(10,2)")),
@@ -64,12 +63,17 @@ def test_the_type_in_the_source_stands_in_the_spec_where_it_is_mapped(storage: S
 
 
 def test_a_catalog_table_stands_in_the_spec_with_its_columns_and_the_types_of_its_partitions() -> None:
-    table = replace(SPEC, table="lake.crawl", schema="url string", partition_types={"dt": "date", "Straße": "string"})
+    table = replace(
+        SPEC,
+        source=source_named("/lake/crawl", "lake.crawl"),
+        schema="url string",
+        partition_types={"dt": "date", "Straße": "string"},
+    )
     content = table.to_json()
     assert parse_spec(content, "here") == table
     assert content["source"]["table"] == "lake.crawl"
     assert table.read_options == {"declared": "url string"}
-    assert replace(table, table="").read_options == {"schema": "url string"}
+    assert replace(table, source=SPEC.source).read_options == {"schema": "url string"}
     assert (table.partition_type("dt"), SPEC.partition_type("dt")) == ("date", "string")
     assert not {"table"} & SPEC.to_json()["source"].keys()
     assert "partition_types" not in SPEC.to_json()
@@ -122,7 +126,7 @@ def test_a_spec_that_is_lost_is_put_back(storage: Storage, tmp_path: Path, lost:
 
 
 def test_a_spec_that_differs_in_what_is_the_snapshots_own_stays(storage: Storage) -> None:
-    first = replace(SPEC, buckets=8, source="/elsewhere")
+    first = replace(SPEC, buckets=8, source=Folder("/elsewhere"))
     create_spec(storage, first)
     put_back(storage, SPEC)
     assert read_spec(storage) == first
@@ -246,7 +250,7 @@ def test_keys_that_cannot_work_are_refused(keys: tuple[str, ...], include: tuple
 
 
 def test_a_mismatch_names_each_difference() -> None:
-    other = replace(SPEC, source="/lake/other", keys=SPEC.keys[:1])
+    other = replace(SPEC, source=Folder("/lake/other"), keys=SPEC.keys[:1])
     with pytest.raises(SpecMismatch, match=r"^/lake/index: another spec; ") as caught:
         check_same(SPEC, other, "/lake/index")
     assert "; source location: /lake/crawl in the index, /lake/other asked for; keys: " in str(caught.value)

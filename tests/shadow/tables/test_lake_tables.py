@@ -135,9 +135,9 @@ def test_an_index_made_of_a_tables_files_is_told_apart_from_one_that_was_asked_f
     assert fault.path == str(source)
     assert "a Delta Lake table" in fault.what
     snapshot = index.view.snapshot
-    asked = replace(snapshot, spec=replace(snapshot.spec, as_files=True))
+    asked = replace(snapshot, spec=replace(snapshot.spec, source=replace(snapshot.spec.source, as_files=True)))
     write_snapshot_again(tmp_path / "index", asked)
-    assert open_index(str(tmp_path / "index")).spec.as_files
+    assert open_index(str(tmp_path / "index")).spec.source.as_files
     assert verify(storage).is_sound
 
 
