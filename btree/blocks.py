@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, NoReturn, Protocol
 
-from gnomon.base.actions import Action
 from gnomon.base.compression import DecompressionError
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress

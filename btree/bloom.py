@@ -22,7 +22,7 @@ from typing import NamedTuple, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile, RangeReader
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import DamagedIndexFile

@@ -1,7 +1,6 @@
 """Errors of an index file or a key. Each message says what is wrong, where, expected and found."""
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 
 
 class BTreeError(GnomonError):

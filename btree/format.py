@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.varints import LONGEST_VARINT, decode_signed, encode_signed
 from gnomon.btree.errors import BTreeError, DamagedIndexFile
 

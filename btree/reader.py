@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.btree.batch import Found
 from gnomon.btree.blocks import BlockFile, Leaves, LookupStats

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import (
     DamagedIndexFile,
     DamagedSource,

@@ -12,7 +12,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, StalePointer, UsageError
 from gnomon.shadow.fetch import Fetcher

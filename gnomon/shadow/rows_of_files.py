@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import key_type
 from gnomon.shadow.current_snapshot import CurrentSnapshot
 from gnomon.shadow.errors import FileChanged, StalePointer

@@ -13,7 +13,7 @@ from re import compile as pattern
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat

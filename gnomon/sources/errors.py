@@ -4,8 +4,7 @@ A process that runs out of memory says nothing about the file: that stays a Memo
 
 from collections.abc import Collection
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 
 
 class SourceError(GnomonError):

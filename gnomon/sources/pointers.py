@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.sources.contract import Numbers, Pointers, Split
 from gnomon.sources.errors import StalePointer
 from gnomon.sources.types import int32s, int64s

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError, check_memory
+from gnomon.base.errors import Action, GnomonError, check_memory
 from gnomon.base.readers import MemoryFile, RangeReader
 from gnomon.sources.avro import MAGIC as AVRO_MAGIC
 from gnomon.sources.avro import avro_style, open_avro, open_iceberg_avro

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.indexer.spark import VARIANTS, arrow_of, quoted
 from gnomon.indexer.tables.formats import format_of_table, is_like_table

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.service.settings import Settings
 from gnomon.shadow import UsageError
 from gnomon.shadow.errors import OutOfTime

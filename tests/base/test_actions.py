@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.__main__ import COMMANDS, Commands
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 
 ROOT = Path(__file__).parent.parent.parent
 ROOMS = ("btree", "indexer", "service", "gnomon")

@@ -3,8 +3,7 @@ import pickle
 
 import pytest
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 
 PATH = "/lake/team: search/at byte 7: x; y.avro"

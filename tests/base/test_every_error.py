@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.indexer import build, write_btree
 from gnomon.shadow import DamagedIndexFile, open_index
 

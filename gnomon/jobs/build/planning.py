@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.jobs.build.specs import (
     BuildRequest,
     Vanished,

@@ -6,7 +6,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.btree.keys import type_of_arrow
 from gnomon.btree.source_types import mean_the_same, source_type

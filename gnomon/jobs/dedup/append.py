@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.jobs.build import Vanished
 from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of
 from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import check_memory
+from gnomon.base.errors import Action, check_memory
 from gnomon.jobs.build import Engine, check_ragged, infer_schema
 from gnomon.jobs.files import READERS, check_names, listed, of_one_format
 from gnomon.jobs.load import NoType, source_columns

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.jobs.load import source_columns
 from gnomon.shadow import Index, UsageError

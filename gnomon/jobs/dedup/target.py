@@ -11,7 +11,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.jobs import Progress
 from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Engine, Vanished, build_index, new_spec
 from gnomon.jobs.files import Described, is_table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.keys import type_of_arrow
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import (

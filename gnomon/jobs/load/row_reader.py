@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.jobs.load.batches import firsts, next_cut, numbers_of, row_bytes, slices, taken, without_nulls
 from gnomon.shadow.errors import SourceError, StalePointer, UsageError
 from gnomon.shadow.fetch import FetchReads

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, ConcurrentCommit, DamagedMetadata, StorageError, Unreachable
 from gnomon.shadow.metadata import (
     APPEND_NAME,

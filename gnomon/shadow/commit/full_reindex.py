@@ -7,7 +7,7 @@ stay until a vacuum.
 
 import time
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.commit.publishing import Changes, check_counts, paths_of, put_snapshot, write_manifest
 from gnomon.shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError, SnapshotNotFound
 from gnomon.shadow.metadata import (

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.commit.rebase import (
     Changes,
     Current,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree import BTreeReader
 from gnomon.shadow.commit.append_log import read_log
 from gnomon.shadow.commit.publishing import ATTEMPTS, new_segment_id, put_snapshot, wait

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type

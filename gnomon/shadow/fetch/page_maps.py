@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
 from gnomon.shadow.metadata import PageMapsEntry, SourceFileEntry, StoredFile, put_again, read_back
 from gnomon.shadow.storage import ReadStats, Storage

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import FileChanged, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.fetch.page_maps import MapsFolder, damaged, read_page_maps

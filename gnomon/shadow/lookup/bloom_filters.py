@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.bloom import BloomFilter, BloomFilterReader
 from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import DamagedIndexFile

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
 from gnomon.btree.blocks import Block, Leaves

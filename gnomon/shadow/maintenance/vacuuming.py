@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count, groupby, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, Unreachable, UsageError
 from gnomon.shadow.fetch import PAGE_MAPS_FOLDER
 from gnomon.shadow.lookup import FILTER_FOLDER

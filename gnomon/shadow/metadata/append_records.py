@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, UsageError
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.storage import Storage

@@ -10,7 +10,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.keys import Key
 from gnomon.btree.schema import Column
 from gnomon.shadow.errors import UsageError

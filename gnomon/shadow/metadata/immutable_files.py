@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import (
     AlreadyExists,
     DamagedIndexFile,

@@ -5,7 +5,7 @@ import zlib
 from functools import partial
 from typing import Any
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedMetadata
 from gnomon.shadow.storage import Storage, looked_twice
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.format import SYNC_BYTES
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
 from gnomon.shadow.metadata.immutable_files import read_named

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fastavro.schema import SchemaParseException
 from pyroaring import BitMap64
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
 from gnomon.shadow.metadata.immutable_files import read_named
 from gnomon.shadow.storage import Storage

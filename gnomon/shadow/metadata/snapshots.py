@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import (
     AlreadyExists,
     DamagedMetadata,

@@ -6,7 +6,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any, Literal, cast
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.hashing import HASH_NAME, SEED
 from gnomon.btree.key_types import is_key_type

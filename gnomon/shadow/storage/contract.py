@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 from weakref import WeakSet
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.shadow.errors import AlreadyExists, StorageError, UnsafeStore
 

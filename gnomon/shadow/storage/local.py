@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, Denied, FileChanged, StorageError, Unreadable
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, difference, is_skipped, words_of
 from gnomon.shadow.storage.waiting import check_may_wait, check_opens, note_file_system, read_at

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage.contract import FileInfo, Hidden, OpenFile, Readable, ReadStats, Storage
 from gnomon.shadow.storage.local import LocalStorage

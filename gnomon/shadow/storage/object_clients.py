@@ -19,7 +19,7 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage.contract import without_secrets, words_of
 from gnomon.shadow.storage.locations import ENDPOINTS, access_action

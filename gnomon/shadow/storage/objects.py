@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.concurrency import in_order
 from gnomon.shadow.storage.contract import (

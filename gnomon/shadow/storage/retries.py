@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 from gnomon.shadow.errors import OutOfTime, Unreachable, UsageError
 from gnomon.shadow.storage.concurrency import threads
 from gnomon.shadow.storage.contract import Readable

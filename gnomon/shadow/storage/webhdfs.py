@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, FileChanged, StorageError
 from gnomon.shadow.storage.concurrency import in_order
 from gnomon.shadow.storage.contract import STAGED, FileInfo, Hidden, ReadStats, difference, is_skipped

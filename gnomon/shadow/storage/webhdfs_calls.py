@@ -22,7 +22,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import AlreadyExists, StorageError
 from gnomon.shadow.storage.contract import without_secrets
 from gnomon.shadow.storage.retries import Expired, Passing, Patience

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.query import QueryBuilder
 from pyroaring import BitMap64
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored, is_key_type, key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, Unreachable, UsageError
 from gnomon.shadow.storage import (

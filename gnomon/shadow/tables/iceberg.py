@@ -32,7 +32,7 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, join, storage_at, without_secrets, words_of

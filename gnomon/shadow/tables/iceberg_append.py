@@ -39,7 +39,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform
 from pyiceberg.typedef import Record
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage import storage_at, words_of
 from gnomon.shadow.tables.iceberg import SIMPLE, load_table

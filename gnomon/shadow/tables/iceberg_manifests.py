@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import OpenFile, below, split, storage_at, words_of

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, Protocol, cast
 import pyarrow as pa
 from pyarrow import types
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import ConcurrentCommit, ShadowError, SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import Readable, storage_at, words_of
 from gnomon.shadow.tables.lake_source import format_module, place_of_name

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable, missing
 from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableHistory, TableVersion

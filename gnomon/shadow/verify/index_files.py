@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
 from gnomon.btree.bloom import BloomFilterReader

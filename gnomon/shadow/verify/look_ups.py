@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch import Fetcher, FetchReads, PartitionColumns

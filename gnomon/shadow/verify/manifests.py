@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.keys import type_of_arrow
 from gnomon.shadow.commit import read_log
 from gnomon.shadow.errors import ShadowError

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
 from gnomon.shadow.fetch import Fetcher

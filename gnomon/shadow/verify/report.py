@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import GnomonError
+from gnomon.base.errors import Action, GnomonError
 from gnomon.shadow.errors import BTreeError, ShadowError, SourceError
 from gnomon.shadow.metadata import Masks, SourceFileEntry, View, masks_of
 from gnomon.shadow.storage import FileInfo, Storage

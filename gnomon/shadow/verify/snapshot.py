@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree import BTreeReader, DamagedIndexFile, bucket_of
 from gnomon.btree.hashing import xxhash64
 from gnomon.btree.keys import Key

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.base.varints import OverlongVarint
 from gnomon.sources.avro.container import (

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
-from gnomon.base.errors import check_memory
+from gnomon.base.errors import Action, check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 from gnomon.sources.avro.columns import Column, ColumnFactory, Program, arrow_field, wrong_branch

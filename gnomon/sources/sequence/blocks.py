@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
 from gnomon.base.compression import DecompressionError
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, StalePointer, UnsupportedFormat

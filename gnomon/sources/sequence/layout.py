@@ -28,7 +28,6 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from gnomon.base.actions import Action
 from gnomon.base.compression import (
     LZ4_GROWTH,
     CorruptData,
@@ -38,6 +37,7 @@ from gnomon.base.compression import (
     decompress_streams,
     snappy_length,
 )
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, SourceError, StalePointer, UnsupportedFormat

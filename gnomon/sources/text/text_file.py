@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gnomon.base.actions import Action
 from gnomon.base.compression import CorruptData, PieceDecompressor
+from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, OptionError, StalePointer, UnsupportedFormat, check_column

@@ -26,7 +26,7 @@ from pyiceberg.types import LongType, NestedField, StructType, UUIDType
 from pyiceberg.utils.config import Config
 from pyroaring import BitMap64
 
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
 from gnomon.shadow import open_index

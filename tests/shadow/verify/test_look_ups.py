@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.base.actions import Action
+from gnomon.base.errors import Action
 from gnomon.btree.errors import KeyTypeError
 from gnomon.jobs.build import build, write_btree
 from gnomon.shadow.fetch.fetcher import PartitionColumns
