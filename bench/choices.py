@@ -22,9 +22,9 @@ from gnomon.base.compression import RAW_DEFLATE, zstd
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter
 from gnomon.btree import format as fmt
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
 from gnomon.btree.node import NodeDecoder
-from gnomon.btree.reader import LookupStats
 from gnomon.btree.schema import file_schema
 
 KEYS = 500

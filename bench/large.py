@@ -21,8 +21,8 @@ from bench.page import DOCS, about, digits, head, insert, row
 from bench.stores import BATCH_ROWS, entry_schema
 from gnomon.btree import BTreeReader, BTreeWriter
 from gnomon.btree.__main__ import LocalFile
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key
-from gnomon.btree.reader import LookupStats
 from gnomon.commands.output import megabytes, say
 
 BENCH = "bench.large"

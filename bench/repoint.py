@@ -19,7 +19,7 @@ import typer
 
 from bench.page import digits, row
 from bench.tables import catalog_of, source_of
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
 from gnomon.shadow import open_index

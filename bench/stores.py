@@ -13,8 +13,8 @@ from rocksdict import Options, Rdict, SstFileWriter
 
 from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
 from gnomon.btree.__main__ import LocalFile
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import type_of_arrow
-from gnomon.btree.reader import LookupStats
 
 Key = str | int
 Value = tuple[Any, ...]

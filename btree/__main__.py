@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gnomon.btree.display import to_json_object
 from gnomon.btree.errors import BTreeError, KeyTypeError
 from gnomon.btree.format import ENTRIES_KEY, KEY_VALUE_KEY, SCHEMA_KEY
-from gnomon.btree.key_types import key_type
+from gnomon.btree.key_types import Json, key_type
 from gnomon.btree.keys import Key
 from gnomon.btree.reader import BTreeReader
+from gnomon.btree.schema import Column
 
 DONE, NOT_FOUND, USAGE, FAILED = 0, 1, 2, 3
 SHOWN_TEXT = 80  # characters of a requested key in a message
@@ -50,6 +50,11 @@ class LocalFile:
 
 class WrongUsage(BTreeError):
     """The command line is invalid for this file."""
+
+
+def to_json_object(row: Key, columns: tuple[Column, ...]) -> dict[str, Json]:
+    """Stored values by the names of their columns, in the JSON form that keys are also accepted in."""
+    return {column.name: key_type(column.type).to_json(value) for column, value in zip(columns, row, strict=True)}
 
 
 def _visible(text: object) -> str:

@@ -11,10 +11,9 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
-from gnomon.btree.dione.node import DioneDecoder
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
 from gnomon.btree.geometry import head_guess
-from gnomon.btree.node import UNREADABLE, Node, NodeDecoder
+from gnomon.btree.node import UNREADABLE, DioneDecoder, Node, NodeDecoder
 from gnomon.btree.schema import FileSchema, file_schema
 
 FIRST_READ_BYTES = 32 * 1024  # at least; `head_guess` estimates the rest for a large file

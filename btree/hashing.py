@@ -1,26 +1,39 @@
-"""Spark's own hashes of one key: Murmur3 `hash`, which gives the bucket, and `xxhash64`, which the filters use.
+"""Spark's own hashes of keys: Murmur3 `hash`, which gives the bucket, and `xxhash64`, which the filters use.
 
 The rules follow Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are folded from the left: the hash of one is
 the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8 little-endian
-bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement. For
-many keys, use `hash_columns`.
+bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement.
+
+Many keys are hashed column by column: numpy for numbers, `base.kernel` for text. A key column is first made *plain*: an
+Arrow column of int32, int64, float32, float64 or large_binary, the form that the hashes use for its type.
 """
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
+from gnomon.base import kernel
+from gnomon.base.hashes_python import MASK, WORD, Hashes32, Hashes64, finish, mix, rotated
 from gnomon.base.kernel import murmur3
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key
+from gnomon.btree.keys import Key, stored_array
 
 HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"
 SEED = 42  # seed of both hashes
-MASK = 0xFFFFFFFF
 NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
-WORD = 4  # bytes
+_PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
+
+Words = npt.NDArray[np.unsignedinteger[Any]]
+
+
+# -- one key -----------------------------------------------------------------------------------------------------------
 
 
 def hashed_bytes(value: Stored, type_name: str) -> bytes:
@@ -68,3 +81,140 @@ def xxhash64(key: Key, types: Sequence[str]) -> int:
 def bucket_of(key: Key, types: Sequence[str], buckets: int) -> int:
     """The bucket of a key: `pmod(hash(key...), buckets)`, as Spark's bucketBy and repartition compute it."""
     return spark_hash(key, types) % buckets
+
+
+# -- plain columns -----------------------------------------------------------------------------------------------------
+
+
+def plain_column(array: pa.Array | pa.ChunkedArray, type_name: str) -> pa.Array:
+    """An Arrow column of a key type (one that `type_of_arrow` maps to it) in plain form."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    kind = key_type(type_name)
+    target = _PLAIN[kind.hash_format]
+    array = array.cast(kind.arrow)
+    if kind.decimal:
+        raw = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
+        valid = _valid(array)
+        if kind.hash_format:
+            return pa.array(raw[:, 0], target, mask=None if valid is None else ~valid)
+        numbers = [int.from_bytes(row, "little", signed=True) for row in np.ascontiguousarray(raw)]
+        return pa.array([unscaled_bytes(n) for n in numbers], target, mask=None if valid is None else ~valid)
+    if pa.types.is_temporal(array.type):
+        return array.view(target)
+    return array.cast(target)
+
+
+def plain_keys(keys: Sequence[Key], types: Sequence[str]) -> list[pa.Array]:
+    """The plain columns of keys in stored form."""
+    return [
+        plain_column(stored_array([key[i] for key in keys], type_name), type_name) for i, type_name in enumerate(types)
+    ]
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def spark_hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    """Spark's `hash` of each row of plain columns."""
+    state = np.full(len(columns[0]), SEED, np.uint32)
+    for column in columns:
+        if column.type == pa.large_binary():
+            hashed = _murmur3_binary(column, state)
+        else:
+            hashed = _murmur3_words(_words(column), state)
+        valid = _valid(column)
+        state = hashed if valid is None else np.where(valid, hashed, state)
+    return state.view(np.int32)
+
+
+def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """Spark's `xxhash64` of each row of plain columns."""
+    state = np.full(len(columns[0]), SEED, np.uint64)
+    for column in columns:
+        if column.type == pa.large_binary():
+            state = _xxh64_binary(column, state)
+            continue
+        hashed = _xxh64_words(_words(column), state)
+        valid = _valid(column)
+        state = hashed if valid is None else np.where(valid, hashed, state)
+    return state.view(np.int64)
+
+
+def buckets_of(columns: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
+    """The bucket of each row of plain columns, as by `bucket_of`."""
+    return spark_hash_columns(columns).astype(np.int64) % buckets
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    if not column.null_count:
+        return None
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _words(column: pa.Array) -> Words:
+    """A column of numbers as the unsigned words to hash; a null has any word. `fill_null` and `to_numpy` are not used:
+    they import pandas, if installed."""
+    kind = np.dtype(column.type.to_pandas_dtype())
+    values: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1] or b"", kind, len(column), column.offset * kind.itemsize
+    )
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), values.dtype.type(np.nan), values) + 0  # one NaN; -0.0 + 0 is 0.0
+    return values.view(f"<u{values.itemsize}")
+
+
+# -- Murmur3 -----------------------------------------------------------------------------------------------------------
+
+
+def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
+    size = words.itemsize
+    for part in words.view(np.uint32).reshape(-1, size // WORD).T:  # the low word first
+        state = mix(state, part)
+    return finish(state, np.uint32(size))
+
+
+def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
+    """Murmur3 of each value."""
+    hashes = seeds.copy()
+    kernel.murmur3_texts(*_bytes_of(column), hashes)
+    return hashes
+
+
+def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of all values, and where each begins and ends in them. A null has none."""
+    column = pc.fill_null(column, b"") if column.null_count else column
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
+    used = memoryview(data)[edges[0] : edges[-1]] if data is not None else b""
+    return np.frombuffer(used, np.uint8), edges - edges[0]
+
+
+# -- XXH64 -------------------------------------------------------------------------------------------------------------
+
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(p)
+    for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
+
+
+def _xxh64_words(words: Words, seeds: Hashes64) -> Hashes64:
+    """XXH64 of 4 or of 8 bytes each."""
+    state = seeds + _P5 + np.uint64(words.itemsize)
+    if words.itemsize == WORD:
+        state = rotated(state ^ words.astype(np.uint64) * _P1, 23) * _P2 + _P3
+    else:
+        state = rotated(state ^ rotated(words * _P2, 31) * _P1, 27) * _P1 + _P4
+    state = (state ^ state >> np.uint64(33)) * _P2
+    state = (state ^ state >> np.uint64(29)) * _P3
+    hashed: Hashes64 = state ^ state >> np.uint64(32)
+    return hashed
+
+
+def _xxh64_binary(column: pa.Array, seeds: Hashes64) -> Hashes64:
+    """XXH64 of each value; the seed where it is null."""
+    hashes = seeds.copy()
+    kernel.xxh64_texts(*_bytes_of(column), hashes)
+    valid = _valid(column)
+    return hashes if valid is None else np.where(valid, hashes, seeds)

@@ -1,18 +1,27 @@
 """One block: its records, searched by bisection. A look-up compares keys and follows links, so only these are decoded;
-values are decoded on request."""
+values are decoded on request.
+
+The nodes of Dione's files have Java's order of keys: nulls may be greatest, bytes compare signed (a decimal is compared
+as its bytes), -0.0 comes before 0.0, and NaN is the greatest number. So equal keys may have several forms."""
 
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from operator import le
 from typing import Any, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from gnomon.base import kernel
 from gnomon.base.records_python import Located
+from gnomon.btree.errors import BTreeError
+from gnomon.btree.hashing import unscaled_bytes
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key, OrderKey, order_key
+from gnomon.btree.keys import Key, OrderKey, adjacent, order_key
 from gnomon.btree.schema import Column, FileSchema
 
 # errors on damaged bytes
@@ -21,6 +30,9 @@ MOST_COMPILED = 8  # key columns that `kernel.RecordKeys` compares
 RECORD_BYTES = 300  # approximate memory of a record besides its bytes
 
 Row = tuple[Any, ...]  # the columns of a record, in the order of the entry's schema
+SIGNED_TO_UNSIGNED = bytes(byte ^ 0x80 for byte in range(256))
+LARGEST_LONG = (1 << 63) - 1
+FLOATS = ("float", "double")
 
 
 class NodeDecoder:
@@ -37,7 +49,7 @@ class NodeDecoder:
         self._convert_keys = [_converter(column) for column in entry.keys]
         self._convert_values = [_converter(column) for column in entry.values]
         # Keys without nulls and floats compare in their form in the file.
-        self.is_plain = not any(name in ("float", "double") for name in entry.key_types)
+        self.is_plain = not any(name in FLOATS for name in entry.key_types)
         self._compiled = kernel.RecordKeys is not None and len(entry.keys) <= MOST_COMPILED
 
     def node(self, count: int, records: bytes) -> "Node":
@@ -46,6 +58,13 @@ class NodeDecoder:
         if self._compiled:
             return Node(self, kernel.RecordKeys(records, count, *self._keys), records)
         return Node(self, ListedKeys(self, kernel.locate(records, count, 0, True, *self._keys)), records)
+
+    def probes(self, key: Key) -> list[Key]:
+        """The forms of a key that the nodes of this file may hold, in ascending order; text is its UTF-8 bytes.
+        BTreeError for a key of another number of columns."""
+        if len(key) != len(self._convert_keys):
+            raise BTreeError(f"a key of this file has {len(self._convert_keys)} columns")
+        return [tuple([part.encode() if isinstance(part, str) else part for part in key])]
 
     def cut(self, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
         """The records in pieces of at most `most`: `(count, bytes)`."""
@@ -221,3 +240,89 @@ def _stored(columns: Sequence[Sequence[Any]], converters: Sequence[Converter | N
         for column, convert in zip(columns, converters, strict=True)
     ]
     return list(zip(*made, strict=True))
+
+
+# -- Dione's order of keys ---------------------------------------------------------------------------------------------
+
+
+class JavaOrder:
+    """The order of the keys in one file; decimals are given as their bytes in the file."""
+
+    def __init__(self, nulls_last: Sequence[bool], types: Sequence[str]) -> None:
+        """For each key column: whether null is its greatest value, and its type."""
+        self._columns = list(zip(nulls_last, map(has_signed_bytes, types), strict=True))
+
+    def __call__(self, key: Key) -> OrderKey:
+        """A tuple that Python compares in this file's key order."""
+        out: list[tuple[int, Stored]] = []
+        for value, (null_last, signed) in zip(key, self._columns, strict=True):
+            if value is None:
+                out.append((3 if null_last else 0, None))
+            elif signed and isinstance(value, bytes):
+                out.append((1, value.translate(SIGNED_TO_UNSIGNED)))
+            elif isinstance(value, float) and value == value:
+                out.append((1, _total_order(value)))
+            else:
+                out += order_key((value,))
+        return tuple(out)
+
+
+def _total_order(value: float) -> int:
+    """An integer that compares as Java's Double.compare does: the bits, inverted for negative numbers."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits if bits >= 0 else bits ^ LARGEST_LONG
+
+
+def has_signed_bytes(type_name: str) -> bool:
+    """Whether Java compares values of this type as signed bytes."""
+    return type_name == "binary" or key_type(type_name).decimal is not None
+
+
+def is_arrow_ordered(types: Sequence[str]) -> bool:
+    """Whether Arrow compares keys of these types as Java does, nulls aside."""
+    return not any(name in FLOATS or has_signed_bytes(name) for name in types)
+
+
+def adjacent_nulls_last(columns: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """`keys.adjacent` with nulls greatest: whether a value is null compares before the value."""
+    return adjacent([part for column in columns for part in (column.is_null(), column)])
+
+
+def total_order(key: pa.Array) -> pa.Array:
+    """A column of floats as integers that compare as Java does; another column as it is."""
+    if not pa.types.is_floating(key.type):
+        return key
+    double = key.cast(pa.float64())
+    bits: npt.NDArray[np.int64] = double.fill_null(0.0).to_numpy(zero_copy_only=False).view(np.int64)
+    return pa.array(np.where(bits < 0, bits ^ LARGEST_LONG, bits), pa.int64(), mask=double.is_null().to_numpy(False))
+
+
+# -- Dione's nodes -----------------------------------------------------------------------------------------------------
+
+
+class DioneDecoder(NodeDecoder):
+    """Makes a `Node` of the records of a block of a Dione file."""
+
+    def __init__(self, schema: FileSchema) -> None:
+        super().__init__(schema)
+        types = schema.entry.key_types
+        self.order = JavaOrder(schema.nulls_last, types)
+        self.is_plain = is_arrow_ordered(types)
+        self._compiled = False  # `kernel.RecordKeys` has our order of keys
+        self._keys = schema.plan([column.name for column in schema.entry.keys], raw_decimals=True)
+        self._is_decimal = [key_type(name).decimal is not None for name in types]
+        self._is_float = [name in FLOATS for name in types]
+
+    def probes(self, key: Key) -> list[Key]:
+        """A key with a zero of a float type has several forms, since -0.0 and 0.0 differ in Java's order."""
+        parts = zip(*super().probes(key), self._is_decimal, self._is_float, strict=True)
+        return list(product(*[_forms(*part) for part in parts]))
+
+
+def _forms(part: Stored, is_decimal: bool, is_float: bool) -> tuple[Stored, ...]:
+    """The forms of the value of one key column."""
+    if part is None:
+        return (None,)
+    if is_decimal:
+        return (unscaled_bytes(int(part)),)
+    return (-0.0, 0.0) if is_float and part == 0 else (part,)

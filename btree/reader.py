@@ -1,22 +1,30 @@
-"""One open index file: look-ups, scans and checks."""
+"""One open index file: look-ups, scans and checks.
 
-from collections.abc import Iterator, Sequence
+A look-up visits the root first, then seeks forward. A *probe* is a key in the form that the nodes of the file hold.
 
+If the tree of a Dione file has a shape that Gnomon's writer does not make, or a key order that Arrow does not have,
+`match` goes node by node: slower, with the same result."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+
+import numpy as np
 import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
-from gnomon.btree.batch import Found
-from gnomon.btree.blocks import BlockFile, Leaves, LookupStats
-from gnomon.btree.dione.tree import DioneTree
-from gnomon.btree.errors import BTreeError
-from gnomon.btree.key_batch import SortedKeys
-from gnomon.btree.keys import Key
-from gnomon.btree.scan import Census
+from gnomon.btree.batch import Batch, Found, InnerLevels, inner_levels_of
+from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats
+from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
+from gnomon.btree.keys import Key, SortedKeys, stored_array
+from gnomon.btree.node import UNREADABLE, is_arrow_ordered
+from gnomon.btree.scan import Census, DioneScan, Scan
 from gnomon.btree.schema import EntrySchema
-from gnomon.btree.tree import Tree
+from gnomon.btree.traversal import Place, Traversal
 
-__all__ = ["BTreeReader", "Census", "LookupStats"]
+_Wanted = list[tuple[Key, int]]  # in key order, each with the index of its result
+_Steps = Iterator[tuple[int, _Wanted]]  # records whose children will be visited, and the keys wanted there
+_Visit = Callable[[Place, _Wanted], _Steps]
 
 
 class BTreeReader:
@@ -43,12 +51,14 @@ class BTreeReader:
         self.codec = self._file.codec
         self.schema: EntrySchema = self._file.schema.entry
         self.entries = self._file.entries  # None in a file that does not state it
-        self._tree = Tree(self._file) if self._file.is_gnomon_file else DioneTree(self._file)
+        self._inner_levels: InnerLevels | None = None  # set by the first `match`
+        schema = self._file.schema
+        self._has_our_order = is_arrow_ordered(schema.entry.key_types) and not any(schema.nulls_last)  # a Dione file
 
     @property
     def cache_bytes(self) -> int:
         """Memory that this reader holds."""
-        return self._file.cache_bytes + self._tree.inner_levels_bytes
+        return self._file.cache_bytes + (self._inner_levels.cache_bytes if self._inner_levels else 0)
 
     @property
     def is_whole(self) -> bool:
@@ -82,7 +92,7 @@ class BTreeReader:
     @property
     def has_inner_levels(self) -> bool:
         """Whether the levels above the leaves are cached in the form for `match`."""
-        return self._tree.inner_levels_bytes > 0
+        return self._inner_levels is not None
 
     # -- look-ups --------------------------------------------------------------------------------------------------
 
@@ -96,27 +106,72 @@ class BTreeReader:
         """The values for each key, in the order of `keys`. Each node is read and decoded at most once; the file is read
         forward. TooMany where more than `most` values were found before the next node is visited, or where a node has
         more than `most` records; such a node is not decoded."""
-        return self._tree.get_many(keys, stats or LookupStats(), most)
+        probes = list(map(self._file.decoder.probes, keys))
+        forms = list(chain(*probes))
+        found: list[list[Key]] = [[] for _ in forms]
+
+        def collect(place: Place, wanted: _Wanted) -> _Steps:
+            if most is not None and sum(map(len, found)) > most:
+                raise TooMany(place.block.offset)
+            return self._collect(place, wanted, found)
+
+        self._look_up(forms, collect, stats or LookupStats(), most)
+        if len(found) == len(keys):
+            return found
+        answers = iter(found)
+        return [list(chain(*islice(answers, len(some)))) for some in probes]
 
     def contains_many(
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
     ) -> list[bool]:
         """For each key, in the order of `keys`, whether an entry exists. Visits nodes like `get_many`, but never below
         a found entry. TooMany where a node has more than `most` records."""
-        return self._tree.contains_many(keys, stats or LookupStats(), most)
+        probes = list(map(self._file.decoder.probes, keys))
+        forms = list(chain(*probes))
+        found = [False] * len(forms)
+        self._look_up(forms, lambda place, wanted: _mark(place, wanted, found), stats or LookupStats(), most)
+        if len(found) == len(keys):
+            return found
+        answers = iter(found)
+        return [any(list(islice(answers, len(some)))) for some in probes]
 
     def match(self, keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
         """The entries of many keys, with these of their value columns. Without columns, only the keys that exist (each
         at least once). Leaves are read in long ranges and decoded together, thousands for each piece of the result. The
         pieces together equal the result of `get_many`, in file order."""
-        return self._tree.match(keys, columns, stats or LookupStats())
+        stats = stats or LookupStats()
+        if self._file.is_gnomon_file:
+            yield from self._match(keys, columns, stats)
+            return
+        if self._has_our_order:
+            try:  # only the last leaf may show that the tree is irregular
+                yield from list(self._match(keys, columns, stats))
+                return
+            except Irregular:
+                pass
+        yield self.match_each(keys, columns, stats)
+
+    def _match(self, keys: SortedKeys, columns: Sequence[str], stats: LookupStats) -> Iterator[Found]:
+        if self._file.is_empty or not len(keys):
+            return
+        if self._inner_levels is None:
+            self._inner_levels = inner_levels_of(self._file, stats)
+        yield from Batch(self._file, self._inner_levels, keys, columns, stats).pieces()
 
     def match_each(
         self, sorted_keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None, most: int | None = None
     ) -> Found:
         """Like `match`, but key by key: faster for few keys. Memory holds the whole result. TooMany where more than
         `most` entries were found before the next node is visited, or where a node has more than `most` records."""
-        return self._tree.match_each(sorted_keys, columns, stats or LookupStats(), most)
+        keys = sorted_keys.stored()
+        if not columns:
+            return Found(np.flatnonzero(np.array(self.contains_many(keys, stats, most), bool)), [])
+        answers = self.get_many(keys, stats, most)
+        found = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
+        values = list(chain(*answers))
+        place = {column.name: (i, column.type) for i, column in enumerate(self.schema.values)}
+        arrays = [stored_array([value[i] for value in values], kind) for i, kind in map(place.__getitem__, columns)]
+        return Found(found, arrays)
 
     def scan(self, stats: LookupStats | None = None) -> Iterator[tuple[Key, Key]]:
         """All entries in key order, as (key, value) in stored form."""
@@ -127,7 +182,16 @@ class BTreeReader:
     ) -> Iterator[tuple[Key, Key]]:
         """The entries from key `first` to key `last`, both included, in key order; None leaves an end open. Nodes
         outside of the range are not read."""
-        return self._tree.scan_range(first, last, stats or LookupStats())
+        begin = None if first is None else self._file.decoder.probes(first)[0]
+        end = None if last is None else self._file.decoder.probes(last)[-1]
+        if self._file.is_empty:
+            return
+        for place, least, most in Traversal(self._file, stats or LookupStats()).runs(begin, end):
+            try:
+                entries = place.block.node.entries(least, most)
+            except UNREADABLE as error:
+                raise self._unreadable(place.block, error) from None
+            yield from entries
 
     def scan_batches(
         self, columns: Sequence[str] | None = None, stats: LookupStats | None = None
@@ -139,11 +203,21 @@ class BTreeReader:
         unknown = [name for name in columns or () if name not in names]
         if unknown:
             raise BTreeError(f"this file has no column {', '.join(unknown[:5])}; it has {', '.join(names)}")
-        return self._tree.scan(names if columns is None else columns, stats or LookupStats()).batches()
+        return self._scan(names if columns is None else columns, stats or LookupStats()).batches()
+
+    def _scan(self, columns: Sequence[str], stats: LookupStats) -> Scan:
+        return (Scan if self._file.is_gnomon_file else DioneScan)(self._file, columns, stats)
 
     def sample(self, count: int) -> list[tuple[Key, Key]]:
         """Up to `count` entries, spread over the root, as (key, value) in stored form."""
-        return self._tree.sample(count)
+        if self._file.is_empty or count < 1:
+            return []
+        block = Traversal(self._file, LookupStats()).root().block
+        try:
+            records = range(0, len(block.node), -(-len(block.node) // count))
+            return [block.node.entries(record, record + 1)[0] for record in records]
+        except UNREADABLE as error:
+            raise self._unreadable(block, error) from None
 
     # -- proof -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +229,99 @@ class BTreeReader:
         """Read the whole file and count its parts. DamagedIndexFile for any fault: framing, order inside and across
         nodes, a wrong link, bytes that no link or two links reach, text that is not UTF-8, or a wrong number of
         entries."""
-        scan = self._tree.scan([column.name for column in self.schema.columns], LookupStats())
+        scan = self._scan([column.name for column in self.schema.columns], LookupStats())
         for _ in scan.batches():
             pass
         return scan.census
+
+    # -- steps of a look-up -------------------------------------------------------------------------------------------
+
+    def _look_up(self, probes: Sequence[Key], visit: _Visit, stats: LookupStats, most: int | None) -> None:
+        """Visit each node that may hold some of the probes, once. `visit` gets the node and the probes that it may
+        hold, each with its index in `probes`."""
+        wanted = [(probe, i) for i, probe in enumerate(probes)]
+        if not wanted or self._file.is_empty:
+            return
+        traversal = Traversal(self._file, stats, most)
+        place = traversal.root()
+        stats.nodes += 1
+        if len(wanted) == 1:
+            place = self._descend(traversal, place, wanted[0][0], stats)
+        else:
+            order = self._file.decoder.order
+            wanted.sort(key=lambda one: order(one[0]))
+        stack = [(place, visit(place, wanted))]  # an explicit stack, since a damaged file may be as deep as it is long
+        while stack:
+            place, steps = stack[-1]
+            step = next(steps, None)
+            if step is None:
+                stack.pop()
+                continue
+            record, below = step
+            child = traversal.child(place, record)
+            stats.nodes += 1
+            stack.append((child, visit(child, below)))
+
+    def _descend(self, traversal: Traversal, place: Place, key: Key, stats: LookupStats) -> Place:
+        """The first node on the path to a key that holds the key, or that has no child that may hold it."""
+        while True:
+            keys = place.block.node.keys
+            first, last = keys.find(key)
+            if first < last or not first or keys.link(first - 1) is None:
+                return place
+            place = traversal.child(place, first - 1)
+            stats.nodes += 1
+
+    def _collect(self, place: Place, wanted: _Wanted, found: list[list[Key]]) -> _Steps:
+        """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
+        to find there."""
+        node = place.block.node
+        if len(wanted) == 1:  # the usual case: one key, which is not in this node
+            first, last = node.keys.find(wanted[0][0])
+            if first == last:
+                if first and node.keys.link(first - 1) is not None:
+                    yield first - 1, wanted
+                return
+        hits = [node.keys.find(probe) for probe, _ in wanted]
+        below: dict[int, list[int]] = {}
+        for i, (first, last) in enumerate(hits):
+            # A key may lie in the child of each record equal to it. It may also lie in the child of the record before
+            # the first of them: a run of equal keys may begin at the end of that child, if runs may be split.
+            begin = first if first < last and self._file.has_whole_runs else max(first - 1, 0)
+            for record in range(begin, last):
+                if node.keys.link(record) is not None:
+                    below.setdefault(record, []).append(i)
+        done = [first for first, _ in hits]  # own records that are already in the result
+        for record in sorted(below):
+            for i in below[record]:  # in the tree's order a record comes before its child
+                upto = min(record + 1, hits[i][1])
+                self._emit(place.block, done[i], upto, found[wanted[i][1]])
+                done[i] = max(done[i], upto)
+            yield record, [wanted[i] for i in below[record]]
+        for i, (_, last) in enumerate(hits):
+            self._emit(place.block, done[i], last, found[wanted[i][1]])
+
+    def _emit(self, block: Block, first: int, last: int, out: list[Key]) -> None:
+        try:
+            out.extend(block.node.values(first, last))
+        except UNREADABLE as error:
+            raise self._unreadable(block, error) from None
+
+    def _unreadable(self, block: Block, error: Exception) -> DamagedIndexFile:
+        why = f"a record cannot be decoded ({error})"
+        if isinstance(error, UnicodeDecodeError):
+            why = f"text that is not UTF-8 ({error.reason})"
+        return self._file.damaged(why, block.offset)
+
+
+def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:
+    """Mark the wanted keys that a node holds. Yields the records whose children may hold the others."""
+    node = place.block.node
+    below: dict[int, _Wanted] = {}
+    for probe, i in wanted:
+        first, last = node.keys.find(probe)
+        if last > first:
+            found[i] = True
+        elif first and node.keys.link(first - 1) is not None:
+            below.setdefault(first - 1, []).append((probe, i))
+    yield from below.items()

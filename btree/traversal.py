@@ -12,6 +12,7 @@ from gnomon.btree.keys import Key
 from gnomon.btree.node import Node
 
 HELD_BYTES = 1 << 30  # memory of a node and of the nodes above it; one alone may take up to a third of that
+LONG_BLOCK = 1 << 14  # records; a longer block is one run of equal keys, and is decoded in pieces
 
 
 class Place(NamedTuple):
@@ -48,25 +49,6 @@ class Traversal:
         cost = (stats.reads - reads, stats.bytes - size)
         stats.visits.append(Visit(offset, level, len(block.node), *cost, begin, time.perf_counter_ns()))
         return block
-
-    def leftmost_level(self, most: float = math.inf) -> int:
-        """The level of the leaf at the left end, or, if it is deeper than `most`, a level greater than that. A leaf
-        with more records than the traversal allows is not decoded."""
-        level = 1
-        try:
-            place = self.root()
-            while place.level <= most:
-                keys = place.block.node.keys
-                first = keys.next_link(0)
-                if keys.link(first - 1) is None:
-                    break
-                level += 1
-                place = self.child(place, first - 1)
-        except TooMany as error:
-            return (
-                level if self._file.is_leaf(error.offset) else Traversal(self._file, self._stats).leftmost_level(most)
-            )
-        return level
 
     def child_offset(self, place: Place, record: int) -> int:
         """The offset of a record's child. Checks the link, but not the child."""
@@ -130,3 +112,23 @@ class Traversal:
         least = 0 if first is None else node.keys.find(first)[0]
         most = len(node) if last is None else node.keys.find(last)[1]
         return place, max(least - 1, 0), least, max(least, most)
+
+
+def leaf_level(file: BlockFile, stats: LookupStats, deepest: float = math.inf, longest: int | None = None) -> int:
+    """The level of the leaf at the left end, or, if it is deeper than `deepest`, a level greater than that. A leaf of
+    more than `longest` records (by default LONG_BLOCK) is not decoded, if the header says where the leaves begin."""
+    traversal = Traversal(file, stats, longest or LONG_BLOCK)
+    level = 1
+    try:
+        place = traversal.root()
+        while place.level <= deepest:
+            keys = place.block.node.keys
+            first = keys.next_link(0)
+            if keys.link(first - 1) is None:
+                break
+            level += 1
+            place = traversal.child(place, first - 1)
+    except TooMany as error:
+        if not file.is_leaf(error.offset):
+            return leaf_level(file, stats, deepest, fmt.NODE_RECORDS)
+    return level

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, compressor
-from gnomon.btree.encode import EncodedRows
+from gnomon.btree.encode import EncodedRows, RowEncoder
 from gnomon.btree.geometry import (
     LEAST_RECORDS,
     MAX_HEIGHT,
@@ -29,7 +29,6 @@ from gnomon.btree.geometry import (
     level_order,
     node_block,
 )
-from gnomon.btree.rows import RowEncoder
 from gnomon.btree.schema import EntrySchema
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, cast
 
 import pyarrow as pa
 
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
 from gnomon.shadow.errors import IndexFileGone, UsageError

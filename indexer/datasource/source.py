@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from gnomon.base.errors import GnomonError
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import Key, order_key
+from gnomon.btree.keys import Key, order_key, stored_array
 from gnomon.indexer.datasource.entry_table import EntryTable, entry_table, with_payload
 from gnomon.indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
 from gnomon.indexer.spark import (

@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from gnomon.btree.key_types import key_type
-from gnomon.btree.source_types import is_number_of_units, source_type
+from gnomon.btree.key_types import is_number_of_units, key_type, source_type
 from gnomon.indexer.spark import (
     AtSnapshot,
     arrow_schema,

@@ -25,9 +25,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from gnomon.btree import BTreeReader, DamagedIndexFile
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.key_batch import KeyBatch
-from gnomon.btree.keys import order_key
+from gnomon.btree.keys import KeyBatch, order_key, stored_array
 from tests.btree.files import NAME, Entry, opened
 from tests.btree.mutations import SEEDS, Seed, mutate_behind_checksums, mutate_bytes
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.btree import BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
+from gnomon.btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
 from gnomon.btree import batch as batch_module
+from gnomon.btree import columns as columns_module
 from gnomon.btree.batch import Found
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
 from gnomon.btree.errors import TooMany
-from gnomon.btree.key_batch import KeyBatch
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key, order_key, stored_values
+from gnomon.btree.keys import Key, KeyBatch, order_key, stored_values
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
@@ -81,7 +81,7 @@ def chunks_of(leaves: int, size: int, long: int = 1 << 14) -> Iterator[None]:
     cut = {"LONG_BLOCK": long, "CUT_RECORDS": max(long - 1, 1)}
     with (
         patch.multiple(batch_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size, **cut),
-        patch.multiple(block_batch, **cut),
+        patch.multiple(columns_module, **cut),
     ):
         yield
 
@@ -244,7 +244,7 @@ def test_a_cut_after_the_file_was_opened_is_refused(shape: str, monkeypatch: pyt
 
 
 def test_a_long_leaf_whose_pieces_are_not_in_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.btree.inner_levels.LONG_BLOCK", 1)
+    monkeypatch.setattr("gnomon.btree.traversal.LONG_BLOCK", 1)
     data, message = BROKEN["an unsorted node"]
     for size in (1, 1 << 26):
         with chunks_of(1000, size, long=1), pytest.raises(DamagedIndexFile, match=message):

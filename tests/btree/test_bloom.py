@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from gnomon.btree import bloom
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.bloom import PAGE_BYTES, BloomFilter, BloomFilterReader, blocks_for, false_positive_rate
 from gnomon.btree.errors import DamagedIndexFile
-from gnomon.btree.reader import LookupStats
 from tests.btree.files import NAME, Bytes
 from tests.profiles import examples, positions
 

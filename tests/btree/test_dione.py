@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.btree import BTreeReader, DamagedIndexFile
-from gnomon.btree.display import to_json_object
+from gnomon.btree.__main__ import to_json_object
 from gnomon.btree.keys import Key
 from tests.btree.files import header_of
 from tests.btree.vectors import OVER, SOUND, open_vector, read_vector, rows_of, stored_entries

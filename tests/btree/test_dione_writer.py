@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon.btree import BTreeError, Column, EntrySchema, UnsortedKeys
+from gnomon.btree import BTreeError, Column, EntrySchema, UnsortedKeys, dione
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import decompress
-from gnomon.btree.dione import DioneWriter, writer
-from gnomon.btree.rows import SortedRows
+from gnomon.btree.dione import DioneWriter
+from gnomon.btree.encode import SortedRows
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Entry, batch, dione_get, header_of, opened, url_entries
 from tests.btree.vectors import SETTINGS, open_vector, read_vector, stored_entries
 from tests.profiles import examples
@@ -75,7 +75,7 @@ def _payloads(data: bytes) -> dict[bytes, bytes]:
 def test_where_javas_compression_differs_all_else_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = read_vector(f"{name}.btree.avro")
     codec = header_of(data).metadata[fmt.CODEC_KEY].decode()
-    monkeypatch.setitem(writer.COMPRESSORS, codec, _payloads(data).__getitem__)
+    monkeypatch.setitem(dione.COMPRESSORS, codec, _payloads(data).__getitem__)
     vector, made = _again(name, *_settings(name))
     assert made == vector
 

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from gnomon.btree import Column
-from gnomon.btree.display import to_json_object
-from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.__main__ import to_json_object
 from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import stored_array
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
-from gnomon.btree.blocks import FIRST_READ_BYTES, LONGEST_GUESS_BYTES, UPPER_READ_BYTES
+from gnomon.btree.blocks import FIRST_READ_BYTES, LONGEST_GUESS_BYTES, UPPER_READ_BYTES, LookupStats
 from gnomon.btree.geometry import (
     GROWING_BYTES,
     LEAST_RECORDS,
@@ -16,7 +16,6 @@ from gnomon.btree.geometry import (
     is_full,
     leaf_target,
 )
-from gnomon.btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, opened, url_entries, write
 from tests.btree.tree_model import tree_of
 

@@ -10,8 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gnomon.btree.hash_columns import buckets_of, plain_column, plain_keys, spark_hash_columns, xxhash64_columns
-from gnomon.btree.hashing import bucket_of, spark_hash, unscaled_bytes, xxhash64
+from gnomon.btree.hashing import (
+    bucket_of,
+    buckets_of,
+    plain_column,
+    plain_keys,
+    spark_hash,
+    spark_hash_columns,
+    unscaled_bytes,
+    xxhash64,
+    xxhash64_columns,
+)
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_values
 from tests.btree.files import arrow_column

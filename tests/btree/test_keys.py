@@ -14,10 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gnomon.btree import KeyTypeError
-from gnomon.btree.dione.order import JavaOrder
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import is_key_type, key_type
-from gnomon.btree.keys import adjacent, order_key, same_values, stored_values, type_of_arrow
+from gnomon.btree.keys import adjacent, order_key, same_values, stored_array, stored_values, type_of_arrow
+from gnomon.btree.node import JavaOrder
 from tests.btree.files import arrow_column
 
 UTC = dt.UTC

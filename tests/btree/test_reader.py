@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.btree import BTreeError, BTreeReader, Column, EntrySchema
-from gnomon.btree.blocks import FIRST_READ_BYTES, Block
+from gnomon.btree.blocks import FIRST_READ_BYTES, Block, LookupStats
 from gnomon.btree.keys import Key, order_key
-from gnomon.btree.reader import LookupStats
 from tests.btree.files import URL_SCHEMA, Bytes, Entry, opened, url_entries, write
 from tests.profiles import examples
 

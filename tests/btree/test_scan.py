@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.base.varints import encode_signed
-from gnomon.btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema, block_batch
+from gnomon.btree import BTreeError, BTreeReader, Column, DamagedIndexFile, EntrySchema
+from gnomon.btree import columns as columns_module
 from gnomon.btree import format as fmt
 from gnomon.btree import scan as scan_module
 from gnomon.btree.blocks import LookupStats
@@ -35,14 +36,14 @@ from tests.btree.test_reader import files
 from tests.btree.vectors import SOUND, open_vector
 from tests.profiles import examples, positions
 
-AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, block_batch.STEP_US
+AT_ONCE, ONE_BY_ONE, AS_MEASURED = 0.0, 1e9, columns_module.STEP_US
 
 
 @contextmanager
 def decoding(step_us: float, leaves: int = scan_module.LEAVES_AT_ONCE, size: int = 1 << 26) -> Iterator[None]:
     """Scans with this estimated cost of a step of many nodes, and these numbers of leaves or bytes at once."""
     sizes = patch.multiple(scan_module, LEAVES_AT_ONCE=leaves, CHUNK_BYTES=size)
-    with sizes, patch.object(block_batch, "STEP_US", step_us):
+    with sizes, patch.object(columns_module, "STEP_US", step_us):
         yield
 
 

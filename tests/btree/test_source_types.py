@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from gnomon.btree import BTreeError
-from gnomon.btree.key_types import key_type
+from gnomon.btree.key_types import MAPPED, key_type, mean_the_same, source_type
 from gnomon.btree.keys import key_array, stored_values, type_of_arrow
-from gnomon.btree.source_types import MAPPED, mean_the_same, source_type
 
 D = decimal.Decimal
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")

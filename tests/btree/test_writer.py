@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.btree import BTreeError, BTreeWriter, Column, EntrySchema, UnsortedKeys
 from gnomon.btree import format as fmt
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from tests.btree.files import (
     NAME,
     SYNC,

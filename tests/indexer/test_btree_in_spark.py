@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.btree import format as fmt
-from gnomon.btree.hash_columns import plain_column, spark_hash_columns, xxhash64_columns
+from gnomon.btree.hashing import plain_column, spark_hash_columns, xxhash64_columns
 from gnomon.indexer.spark import as_frame
 from tests.btree.test_hashing import MAKERS, ROWS, random_columns
 from tests.btree.test_interop import NAMES, typical_file

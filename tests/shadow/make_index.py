@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.btree.hashing import bucket_of
-from gnomon.btree.key_types import key_type
+from gnomon.btree.key_types import key_type, source_type
 from gnomon.btree.keys import key_array, order_key, stored_values, type_of_arrow
-from gnomon.btree.source_types import source_type
 from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
 from gnomon.shadow.commit.publishing import Changes, new_segment_id
 from gnomon.shadow.errors import FilesGone

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.fetch.page_maps import prove_page_maps, without_maps

@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree.hash_columns import plain_column, spark_hash_columns
-from gnomon.btree.key_types import is_key_type, key_type
+from gnomon.btree.hashing import plain_column, spark_hash_columns
+from gnomon.btree.key_types import is_key_type, key_type, source_type
 from gnomon.btree.keys import key_array, stored_values, type_of_arrow
-from gnomon.btree.source_types import source_type
 from gnomon.jobs.build.specs import RESERVED
 from gnomon.jobs.load import reader_of
 from gnomon.shadow.commit import Changes, new_segment_id, publish, publish_full

@@ -7,9 +7,8 @@ from enum import Enum
 import pyarrow as pa
 
 from gnomon.base.errors import Action
-from gnomon.btree.key_types import is_key_type
+from gnomon.btree.key_types import is_key_type, mean_the_same, source_type
 from gnomon.btree.keys import type_of_arrow
-from gnomon.btree.source_types import mean_the_same, source_type
 from gnomon.jobs.build.engine import Engine
 from gnomon.jobs.files import Described, is_inferred, listed, merged_columns
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError

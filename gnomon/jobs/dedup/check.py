@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.btree.key_batch import comparable
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import adjacent
+from gnomon.btree.keys import adjacent, comparable
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names, narrowing, stored_keys
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.lookup import MatchStats

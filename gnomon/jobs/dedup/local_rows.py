@@ -14,10 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree.hash_columns import plain_column, xxhash64_columns
-from gnomon.btree.key_batch import comparable
-from gnomon.btree.keys import adjacent
-from gnomon.btree.source_types import value_type
+from gnomon.btree.hashing import plain_column, xxhash64_columns
+from gnomon.btree.key_types import value_type
+from gnomon.btree.keys import adjacent, comparable
 from gnomon.jobs.build import Engine, LocalEngine
 from gnomon.jobs.dedup.batch_plan import BatchFile, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.btree.hash_columns import xxhash64_columns
+from gnomon.btree.hashing import xxhash64_columns
 from gnomon.jobs.dedup.source_cast import form_of
 from gnomon.jobs.load import NoType, common_type, plain_values
 from gnomon.shadow import to_json
@@ -86,7 +86,7 @@ def _common(kind: pa.DataType) -> pa.DataType:
 
 
 def _hashed(value: pa.Array, kind: pa.DataType) -> list[pa.Array]:
-    """A column in the type in which it is hashed, in the form of a plain column of `btree.hash_columns`. Nanoseconds
+    """A column in the type in which it is hashed, in the form of a plain column of `btree.hashing`. Nanoseconds
     below a microsecond follow in a column of their own: the hash ignores its nulls."""
     if types.is_string(kind):
         return [hashed_text(value).cast(pa.large_binary())]

@@ -11,8 +11,8 @@ from pyarrow import types
 
 from gnomon.base.errors import check_memory
 from gnomon.btree.errors import KeyTypeError
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import Stored
+from gnomon.btree.keys import stored_array
 from gnomon.jobs.dedup.batch_plan import Held
 from gnomon.jobs.load import KEY_PREFIX, source_columns, typed_key
 from gnomon.shadow import Index, UsageError

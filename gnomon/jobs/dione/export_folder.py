@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter, dione_hashes
-from gnomon.btree.reader import LookupStats
 from gnomon.btree.schema import EntrySchema
 from gnomon.jobs.dione.dione_index import SUFFIX
 from gnomon.jobs.files import listed

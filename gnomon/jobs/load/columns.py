@@ -6,8 +6,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.errors import check_memory
-from gnomon.btree.key_types import LONGEST_DECIMAL, key_type
-from gnomon.btree.source_types import MAPPED, is_number_of_units, source_type, value_type
+from gnomon.btree.key_types import LONGEST_DECIMAL, MAPPED, is_number_of_units, key_type, source_type, value_type
 from gnomon.jobs.load.row_reader import ERROR, OURS
 from gnomon.shadow import Index, UsageError, to_json
 from gnomon.shadow.commit import wider

@@ -16,10 +16,8 @@ import pyarrow.compute as pc
 
 from gnomon.base.errors import check_memory
 from gnomon.btree.errors import KeyTypeError
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import key_array, type_of_arrow
-from gnomon.btree.source_types import is_number_of_units, source_type, value_type
+from gnomon.btree.key_types import Stored, is_number_of_units, key_type, source_type, value_type
+from gnomon.btree.keys import key_array, stored_array, type_of_arrow
 from gnomon.jobs.files import Described, describe, listed
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, source_root

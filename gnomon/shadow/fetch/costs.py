@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key
-from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.storage import Identity, ReadStats, Trace
 

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key, key_array, same_values
+from gnomon.btree.keys import Key, key_array, same_values, stored_array
 from gnomon.shadow.errors import OF_ONE_FILE, StalePointer
 from gnomon.shadow.fetch.costs import FetchReads, FetchStats
 from gnomon.shadow.fetch.page_maps import MapsFolder

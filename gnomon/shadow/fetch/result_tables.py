@@ -15,8 +15,8 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
+from gnomon.btree.keys import stored_array
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.fetcher import Fetcher
 from gnomon.shadow.fetch.results import Found, Rows, Share

@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from gnomon.btree import BTreeReader
 from gnomon.btree.batch import Found
-from gnomon.btree.blocks import LONGEST_GUESS_BYTES
+from gnomon.btree.blocks import LONGEST_GUESS_BYTES, LookupStats
 from gnomon.btree.errors import TooMany
-from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.key_batch import KeyBatch, SortedKeys
+from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.keys import KeyBatch, SortedKeys, stored_array
 from gnomon.shadow.lookup.point import Lookup
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, SegmentFile, View
 from gnomon.shadow.tables import asked_values

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gnomon.base.errors import Action
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.bloom import BloomFilter, BloomFilterReader
-from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, StoredFile, put_again, read_back
 from gnomon.shadow.storage import ByteCache, CacheCounts, Storage

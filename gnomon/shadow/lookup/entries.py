@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.keys import stored_array
 from gnomon.shadow.errors import UnknownColumn
 from gnomon.shadow.lookup.batch import Matches
 from gnomon.shadow.lookup.index_files import open_index_file

@@ -14,11 +14,10 @@ import pyarrow as pa
 from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
-from gnomon.btree.blocks import Block, Leaves
+from gnomon.btree.blocks import Block, Leaves, LookupStats
 from gnomon.btree.format import SYNC_BYTES
-from gnomon.btree.hash_columns import plain_column, xxhash64_columns
+from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
-from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.lookup.bloom_filters import filter_path, write_filter
 from gnomon.shadow.metadata import (

@@ -10,11 +10,9 @@ import pyarrow as pa
 
 from gnomon.btree import BTreeReader
 from gnomon.btree.batch import Found
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import TooMany
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.key_batch import KeyBatch
-from gnomon.btree.keys import Key, stored_values
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.keys import Key, KeyBatch, stored_array, stored_values
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, IndexSpec, Liveness, NamedFiles, Segment, SourceFileEntry
 from gnomon.shadow.storage import check_deadline
 from gnomon.sources import Pointer

@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.btree import bucket_of
-from gnomon.btree.hash_columns import buckets_of, plain_keys, xxhash64_columns
-from gnomon.btree.hashing import xxhash64
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.hashing import buckets_of, plain_keys, xxhash64, xxhash64_columns
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import Key
-from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
 from gnomon.shadow.lookup.index_files import IndexFileCache

@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key
-from gnomon.btree.reader import LookupStats
 from gnomon.shadow.errors import OF_ONE_FILE
 from gnomon.shadow.lookup.bloom_filters import BloomFilters
 from gnomon.shadow.lookup.index_files import IndexFileCache

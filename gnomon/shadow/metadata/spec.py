@@ -9,9 +9,8 @@ from typing import Any, Literal, cast
 from gnomon.base.errors import Action
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.hashing import HASH_NAME, SEED
-from gnomon.btree.key_types import is_key_type
+from gnomon.btree.key_types import MAPPED, is_key_type
 from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
-from gnomon.btree.source_types import MAPPED
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from gnomon.shadow.metadata.entry_kinds import (
     FLAT,
@@ -49,7 +48,7 @@ def schema_option(table: str, schema: str) -> dict[str, str]:
 class KeyColumn:
     """A key column: its name in the source, its type, and whether it is a partition column, which selects partitions
     and is not stored with the entries. `source_type` is the type in the source where it is mapped to `type`
-    (`gnomon.btree.source_types`). It comes from the first file indexed, and keys are given and shown in it."""
+    (`gnomon.btree.key_types`). It comes from the first file indexed, and keys are given and shown in it."""
 
     name: str
     type: str

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from gnomon.btree.key_arrays import stored_array
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import key_array
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.keys import key_array, stored_array
 from gnomon.shadow.errors import (
     OF_ONE_FILE,
     DamagedMetadata,

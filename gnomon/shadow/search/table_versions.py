@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import as_bits
+from gnomon.btree.keys import as_bits, stored_array
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.metadata import IndexSpec, View, masks_of

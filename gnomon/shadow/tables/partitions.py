@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import key_array, stored_values
+from gnomon.btree.keys import key_array, stored_array, stored_values
 from gnomon.shadow.errors import BTreeError, KeyTypeError, PartitionNotFound, SourceNotFound, UsageError
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"

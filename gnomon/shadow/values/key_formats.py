@@ -1,6 +1,6 @@
 """Conversion of keys between the form in rows and the form stored in an index; dates and times as ISO 8601 text.
 
-A column whose source type was mapped (`gnomon.btree.source_types`) accepts text in the form of the source type, and
+A column whose source type was mapped (`gnomon.btree.key_types`) accepts text in the form of the source type, and
 other values in this form or in the stored form: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of
 day as HH:MM:SS.f or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or
 a number.

@@ -16,7 +16,7 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
 from gnomon.btree.bloom import BloomFilterReader
-from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, adjacent, stored_values
 from gnomon.shadow.errors import DamagedIndexFile

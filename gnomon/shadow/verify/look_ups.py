@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.base.errors import Action
-from gnomon.btree.hash_columns import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch import Fetcher, FetchReads, PartitionColumns
 from gnomon.shadow.index import Index

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.hash_columns import buckets_of, plain_column
+from gnomon.btree.hashing import buckets_of, plain_column
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
 from gnomon.shadow.errors import UnsupportedFormat

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
-from gnomon.btree.hash_columns import plain_column, spark_hash_columns
+from gnomon.btree.hashing import plain_column, spark_hash_columns
 from gnomon.shadow.lookup import read_index_file
 from gnomon.shadow.metadata import NOT_LIVE, IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import Storage

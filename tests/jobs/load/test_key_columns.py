@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.btree.key_types import key_type
-from gnomon.btree.source_types import MAPPED
+from gnomon.btree.key_types import MAPPED, key_type
 from gnomon.jobs.load import typed_keys
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import Folder

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from gnomon.shadow.fetch.costs import FetchReads

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree import BTreeReader
-from gnomon.btree.key_arrays import stored_array
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import stored_values
+from gnomon.btree.keys import stored_array, stored_values
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from gnomon.shadow.lookup import batch as match_module

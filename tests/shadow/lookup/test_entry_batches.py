@@ -7,9 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.btree.key_arrays import stored_array
-from gnomon.btree.keys import stored_values
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.keys import stored_array, stored_values
 from gnomon.shadow import DamagedIndexFile, Index, open_index
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.entries import PARTITION, EntryColumn, entry_columns, matched_entries

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree import DamagedIndexFile
-from gnomon.btree.reader import LookupStats
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.lookup import batch, matches
 from gnomon.shadow.lookup.batch import Matcher, MatchStats
 from gnomon.shadow.lookup.entries import entry_columns, scan_entries

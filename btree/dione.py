@@ -1,32 +1,117 @@
-"""Index files byte for byte as Dione's own writer makes them, for users who keep Dione's readers.
+"""Index files byte for byte as Dione's own writer makes them, for users who keep Dione's readers, and Dione's bucket.
 
-This module has all differences from Gnomon's own files: fixed numbers of records per node; children before their
-parents in memory, so the last child is first in the file; nulls greatest; zlib at level 6; a header without Gnomon's
-keys. The files differ from Dione's in one point: a node never ends between two equal keys, so that Dione's reader loses
-no duplicate.
+The readers of all index files read Dione's, too: see `DioneDecoder` of `node`, and `DioneScan` of `scan`.
+
+The bucket is MurmurHash3's `orderedHash` of Scala 2.12 over the texts of the key columns, each hashed by Java's
+`String.hashCode`. All arithmetic is modulo 2^32.
+
+The differences of the files from Gnomon's own: fixed numbers of records per node; children before their parents in
+memory, so the last child is first in the file; nulls greatest; zlib at level 6; a header without Gnomon's keys. The
+files differ from Dione's in one point: a node never ends between two equal keys, so that Dione's reader loses no
+duplicate.
 """
 
 import bz2
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gnomon.base.compression import RAW_DEFLATE, zstd
+from gnomon.base.hashes_python import Hashes32, finish, mix
 from gnomon.base.varints import encode_signed
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import compressor
-from gnomon.btree.dione.rows import DioneRowEncoder
+from gnomon.btree.encode import RowEncoder, SortedRows, Union
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.geometry import IndexFile, node_block
 from gnomon.btree.key_types import key_type
-from gnomon.btree.rows import SortedRows
-from gnomon.btree.schema import EntrySchema
+from gnomon.btree.node import adjacent_nulls_last, total_order
+from gnomon.btree.schema import Column, EntrySchema
 
+# Dione's writer hashes the text that Spark makes of a value; its reader hashes the text that Java makes. The two texts
+# are equal only for these types.
+HASHED_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint")
+SEED = 0xB592F7AE  # of `orderedHash`: its constant "symmetricSeed"
+CODE_FACTOR = 31  # of `String.hashCode`
+ASCII_END, FOUR_BYTES = 0x80, 0xF0  # UTF-8: the first byte that is not ASCII; the first of four bytes
+
+NULL_LAST = Union(b"\x02", b"\x00")  # [T, "null"]
 RECORD_DOC = "doc"
 DEFLATE_LEVEL, BZIP2_LEVEL, ZSTANDARD_LEVEL = 6, 9, 3  # the defaults of Avro's Java library
+
+
+# -- the hash ----------------------------------------------------------------------------------------------------------
+
+
+def check_hashed(keys: Sequence[Column]) -> None:
+    """Raise BTreeError for a key column of a type whose keys Dione's reader does not find."""
+    for column in keys:
+        if column.type not in HASHED_TYPES:
+            raise BTreeError("Dione's reader does not find keys of this type", column=column.name, found=column.type)
+        if column.type == "boolean" and len(keys) > 1:
+            raise BTreeError("Dione has no composite keys with this type", column=column.name, found=column.type)
+
+
+def dione_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """Dione's hash of each row of key columns of HASHED_TYPES. The bucket of a row is the hash modulo the number of
+    buckets."""
+    hashes = np.full(len(keys[0]), SEED, np.uint32)
+    for key in keys:
+        hashes = mix(hashes, _java_hashes(key))
+    return finish(hashes, np.uint32(len(keys))).view(np.int32).astype(np.int64)
+
+
+def _java_hashes(key: pa.Array) -> Hashes32:
+    """`String.hashCode` of the text of each value; 0 for a null. The code units of a text are weighted with powers of
+    CODE_FACTOR, the last one with 1."""
+    texts = key.cast(pa.large_string()) if not pa.types.is_large_string(key.type) else key
+    texts = pc.fill_null(texts, "")
+    if len(texts) == 0:
+        return np.empty(0, np.uint32)
+    first = texts.offset
+    ends = np.frombuffer(texts.buffers()[1], np.int64)[first : first + len(texts) + 1]
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
+    units, ends = _code_units(data, ends - ends[0])
+    if not len(units):
+        return np.zeros(len(texts), np.uint32)
+    lengths = np.diff(ends)
+    powers = np.cumprod(np.full(int(lengths.max()), CODE_FACTOR, np.uint32), dtype=np.uint32)
+    powers = np.concatenate([np.ones(1, np.uint32), powers])
+    weighted = units.astype(np.uint32) * powers[np.repeat(ends[1:], lengths) - 1 - np.arange(len(units))]
+    sums = np.concatenate([np.zeros(1, np.uint32), np.cumsum(weighted, dtype=np.uint32)])
+    hashes: Hashes32 = sums[ends[1:]] - sums[ends[:-1]]
+    return hashes
+
+
+def _code_units(
+    data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The UTF-16 code units of UTF-8 texts, and where each text begins and ends among them."""
+    if not len(data) or data.max() < ASCII_END:
+        return data, ends
+    units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), np.uint16)
+    is_first = (data & 0xC0) != ASCII_END  # not a continuation byte
+    before = np.concatenate([[0], np.cumsum(is_first.astype(np.int64) + (data >= FOUR_BYTES))])
+    return units, before[ends]
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+class DioneRowEncoder(RowEncoder):
+    """Encodes one batch after the other. Keys must not decrease: nulls are greatest, and -0.0 is a different key,
+    before 0.0."""
+
+    UNION = NULL_LAST
+    ONE_ZERO = False
+
+    def _adjacent(self, keys: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+        return adjacent_nulls_last([total_order(key) for key in keys])
 
 
 def _deflate(data: bytes) -> bytes:
