@@ -1,12 +1,30 @@
+"""An error composes its text from its fields, and survives pickle and JSON. The table of actions names commands and
+options that the command line has, and nothing else gives such advice."""
+
+import ast
 import copy
+import importlib
 import pickle
+import re
+from pathlib import Path
 
 import pytest
+import typer
 
+from gnomon.__main__ import COMMANDS, Commands
 from gnomon.base.errors import Action, GnomonError
 from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 
 PATH = "/lake/team: search/at byte 7: x; y.avro"
+ROOT = Path(__file__).parent.parent.parent
+ROOMS = ("btree", "indexer", "service", "gnomon")
+PRODUCT = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+ERRORS = {name for path in PRODUCT for name in re.findall(r"^class (\w+)\(", path.read_text(), re.MULTILINE)}
+CALL = re.compile(r"gnomon ([a-z]+)(?=[ ,]|$)([^,;]*)")
+OPTION = re.compile(r"--[a-z-]+")
+ADVICE = re.compile(r"run gnomon|; (?:rebuild|restore|index it|run it again|upgrade)\b")
+# Their commands hold what the caller asked for: names of columns, numbers of buckets.
+WITH_VALUES = {"SpecMismatch"}
 
 
 def full() -> GnomonError:
@@ -77,3 +95,37 @@ def test_other_fields_make_a_copy_with_the_same_cause() -> None:
 def test_an_error_is_one_line_that_still_names_its_file() -> None:
     error = GnomonError("broken\r\n  here\u2028now", "/lake/a\nb\x1b[31m", expected="one\nline")
     assert str(error) == "/lake/a\\nb\\x1b[31m: broken here now; expected one line"
+
+
+def _options(command: str) -> set[str]:
+    found = Commands(name="gnomon").get_command(None, command)
+    return {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("action", Action)
+def test_an_action_names_commands_and_options_of_the_command_line(action: Action) -> None:
+    calls = CALL.findall(action.value)
+    for command, rest in calls:
+        assert command in COMMANDS
+        assert set(OPTION.findall(rest)) <= _options(command), action.value
+    assert bool(calls) or not OPTION.search(action.value)
+
+
+def test_every_action_is_used() -> None:
+    text = "".join(path.read_text() for path in PRODUCT)
+    assert [action.name for action in Action if f"Action.{action.name}" not in text] == []
+
+
+def test_no_two_actions_say_the_same() -> None:
+    assert len({action.value for action in Action}) == len(Action.__members__)
+
+
+def test_an_error_is_given_its_advice_as_an_action() -> None:
+    found = []
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS - WITH_VALUES:
+                texts = [str(one.value) for one in ast.walk(node) if isinstance(one, ast.Constant)]
+                if any(map(ADVICE.search, texts)):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
