@@ -62,7 +62,7 @@ COMMANDS = {
     "inspect": Command(
         "gnomon.commands.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"
     ),
-    "history": Command("gnomon.commands.history", "Show the kept snapshots.", "gnomon history /indexes/crawl"),
+    "history": Command("gnomon.commands.inspect", "Show the kept snapshots.", "gnomon history /indexes/crawl"),
     "find": Command(
         "gnomon.commands.find",
         "Find a key in all versions of a Delta or Iceberg table.",

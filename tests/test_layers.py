@@ -56,14 +56,14 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_640, 13),
-    "btree": (5_275, 37),
-    "sources": (16_300, 61),
-    "shadow": (18_400, 87),
-    "jobs": (7_500, 34),
-    "indexer": (4_430, 27),
+    "base": (2_640, 12),
+    "btree": (5_030, 21),
+    "sources": (16_280, 61),
+    "shadow": (18_350, 86),
+    "jobs": (7_470, 34),
+    "indexer": (4_400, 25),
     "service": (7_720, 39),
-    "gnomon": (3_020, 24),
+    "gnomon": (3_010, 22),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 LINKED = {"btree", "indexer", "service"}  # they lie at the top; the others are folders of `gnomon`
@@ -222,7 +222,6 @@ WITHOUT_SPARK = (
     "serve",
     "token",
     "inspect",
-    "history",
     "find",
     "verify",
     "maintenance",

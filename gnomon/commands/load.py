@@ -75,7 +75,7 @@ def load(
         if runs_locally:
             count, counters = _write_locally(opened, given, request, staged, progress)
         else:
-            by_spark = importlib.import_module("gnomon.commands.load_by_spark")  # a load in this process needs none
+            by_spark = importlib.import_module("gnomon.commands.spark")  # a load in this process needs none
             count, counters = by_spark.write_rows(opened, given, request, staged, (master, conf), progress)
         span.tell(rows=count)
     result = _result(count, time.perf_counter() - begin, counters)

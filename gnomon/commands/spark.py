@@ -1,4 +1,4 @@
-"""A Spark session for a command."""
+"""Spark sessions of commands, and `gnomon load` with Spark."""
 
 import logging
 import os
@@ -8,12 +8,16 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship
-from gnomon.shadow import ShadowError, UsageError
+from gnomon.indexer.join import keys_of_file, load_counters, load_keyed, write_files
+from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship, spark_stage
+from gnomon.jobs import Progress, Stages
+from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest
+from gnomon.shadow import Index, ShadowError, UsageError
 
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")
@@ -92,3 +96,20 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
         if not equals or not name.startswith("spark."):
             raise UsageError(f"--conf: expected spark.name=value, found {name!r}")
     return {name: value for name, _, value in split}
+
+
+def write_rows(
+    opened: Index,
+    keys: KeyFile,
+    request: LoadRequest,
+    target: Path,
+    session: tuple[str | None, Sequence[str] | None],
+    progress: Progress,
+) -> tuple[int, LoadCounters]:
+    """Write the rows for the keys of a file as Parquet, with Spark. `session` has the master and the settings. Returns
+    the number of rows and the counts of the load."""
+    with spark_session(*session) as spark:
+        counters = load_counters(spark)
+        rows = load_keyed(spark, opened, keys_of_file(spark, keys, opened.spec), request, counters)
+        with spark_stage(Stages(progress), spark, "fetch"):
+            return write_files(rows, target), counters

@@ -2,7 +2,6 @@
 framework.
 
 - `index`             opens an index, which answers keys
-- `at_hand`           what an open index knows of a key from memory alone
 - `current_snapshot`  the snapshot from which an open index answers, and the retry on a newer one
 - `newest_version`    answers as of a newer version of a lake table than the index covers
 - `rows_of_files`     rows at pointers, from covered files or from files with whole names

@@ -1,7 +1,6 @@
 """Sources as tables of Spark: their formats and columns.
 
-- `catalog`  tables of Spark's catalog, their columns and partitions
-- `formats`  the format of a catalog table
+- `catalog`  tables of Spark's catalog, their formats, columns and partitions
 """
 
 from gnomon.indexer.tables.catalog import add_partitions, default_location, folders_table, read_table

@@ -21,9 +21,9 @@ from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
 from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
-from gnomon.shadow.at_hand import AtHand
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
+from gnomon.shadow.index import AtHand
 from gnomon.shadow.metadata import OneFile, newest_good_view
 from gnomon.shadow.newest_version import ReadThroughLimits, check_has_versions
 from gnomon.shadow.storage import ByteCache, CacheCounts, Identity, storage_at, within

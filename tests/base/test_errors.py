@@ -3,13 +3,11 @@ options that the command line has, and nothing else gives such advice."""
 
 import ast
 import copy
-import importlib
 import pickle
 import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from gnomon.__main__ import COMMANDS, Commands
 from gnomon.base.errors import Action, GnomonError

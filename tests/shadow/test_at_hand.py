@@ -5,7 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import FetchStats, Index, at_hand, open_index
+from gnomon.shadow import FetchStats, Index, open_index
+from gnomon.shadow import index as at_hand
 from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.storage import LocalStorage
 from tests.shadow.make_index import index_source, write_source

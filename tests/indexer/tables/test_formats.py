@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.indexer.tables.formats import format_of_table, is_like_table
+from gnomon.indexer.tables.catalog import format_of_table, is_like_table
 from gnomon.shadow import UsageError
 
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
