@@ -18,10 +18,10 @@ with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 # The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
 quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or nightly)"
 
-.PHONY: help system setup demo quick test check nightly bench serve clean
+.PHONY: help system setup demo quick test check coverage nightly bench serve clean
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 system:
 	@deploy/setup.sh
@@ -53,6 +53,12 @@ check: setup ## Run what a change must pass: ruff, mypy, all tests (warnings are
 	@$(venv)/mypy
 	@$(with_java) $(pytest)
 
+coverage: setup ## Show the branches that tests take in the modules of the main promises
+	@$(venv)/python -m coverage run -m pytest --numprocesses 0 --quiet \
+		-m "not (spark or store or browser or process or slow or nightly)" \
+		tests/btree tests/jobs tests/shadow tests/service/indexes
+	@$(venv)/python -m coverage report
+
 nightly: setup ## Run the fuzz of the compiled loops under sanitizers, all tests in full, and those that run for minutes
 	@deploy/fuzz-kernel.sh 600
 	@$(with_java) GNOMON_TEST_PROFILE=full $(pytest)
@@ -65,6 +71,6 @@ serve: setup ## Serve the demo's index over HTTP
 	@$(venv)/gnomon serve .demo/index
 
 clean: ## Remove the demo, the benches' data, build output and caches; .venv stays
-	@rm -rf .demo .bench build dist gnomon/base/_*.c .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .demo .bench build dist gnomon/base/_*.c .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@rm -rf spark-warehouse metastore_db derby.log
 	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,5 @@
 """The files of deploy/, as tests of several of them need them."""
 
-import importlib
 import shutil
 import subprocess
 import tomllib
@@ -10,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer
 import yaml
 
-from gnomon.__main__ import COMMANDS
+from gnomon.__main__ import Commands
 from gnomon.service.settings.table import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -85,8 +83,7 @@ def memory_of(settings: Settings) -> int:
 def parse_command(words: Sequence[str]) -> None:
     """Parse the words behind `gnomon` as the command itself does; an error where it would refuse them."""
     name, *arguments = words
-    module = COMMANDS[name].module
-    command = typer.main.get_command(importlib.import_module(module).app)
+    command = Commands(name="gnomon").get_command(None, name)
     command.make_context(name, list(arguments)).close()
 
 
@@ -118,10 +115,7 @@ def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 def check_options(words: Sequence[str]) -> None:
     """Assert that the command has the options among the words; arguments may be left out or shortened."""
     name, *arguments = words
-    module = COMMANDS[name].module
-    known = {
-        option for one in typer.main.get_command(importlib.import_module(module).app).params for option in one.opts
-    }
+    known = {option for one in Commands(name="gnomon").get_command(None, name).params for option in one.opts}
     assert {word for word in arguments if word.startswith("--")} <= known, words
 
 

@@ -166,8 +166,7 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
 def test_wrong_options_of_load_and_dedup_are_refused_before_spark_starts(
     lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("load_by_spark", "spark"):
-        monkeypatch.setattr(f"gnomon.commands.{module}.spark_session", None)
+    monkeypatch.setattr("gnomon.commands.spark.spark_session", None)
     keys = lake / "keys.csv"
     keys.write_text("url\n")
     for arguments, says in (
