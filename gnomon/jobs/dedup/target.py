@@ -149,7 +149,7 @@ class Target:
         self.location = as_location(index)
         self.origin = origin
         self._opened: Index | None = None
-        self._built = 0  # the newest snapshot that a build has reported
+        self._built: int | None = None  # the snapshot that a build has reported since the index was looked at
 
     @cached_property
     def storage(self) -> Storage:
@@ -168,14 +168,15 @@ class Target:
 
     def newest(self) -> Index | None:
         """As `opened`, also where the index has another source or key than `origin`."""
-        opened = self._opened
-        if opened is not None and opened.view.snapshot.number < self._built:
-            opened.refresh()
-        if opened is None or opened.view.snapshot.number < self._built:  # not yet listed, or built anew
+        built, self._built = self._built, None
+        if self._opened is not None and built is not None:
+            self._opened.refresh()  # whatever the number: the index may have been deleted and built again
+            if self._opened.view.snapshot.number < built:  # the store does not list it yet
+                self._opened = None
+        if self._opened is None:
             with suppress(IndexNotFound):
-                opened = open_index(self.location)
-        self._opened = opened
-        return opened
+                self._opened = open_index(self.location)
+        return self._opened
 
     def required_origin(self) -> Origin:
         """The origin. IndexNotFound where there is none."""
@@ -200,7 +201,7 @@ class Target:
         """Index a source. `vanished` is the treatment of files that are gone from it."""
         request = replace(source.request, batch=batch, full=full, vanished=vanished)
         result = build_index(engine, source.location, self.location, request, progress)
-        self._built = max(self._built, result.snapshot)
+        self._built = result.snapshot
         return result
 
     def ready(

@@ -1,6 +1,7 @@
 """jobs/dedup/append.py: each new key once, in the source's own files, through crashes and races."""
 
 import datetime as dt
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -56,6 +57,24 @@ def test_an_append_opens_its_index_once(lake: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(bootstrap_module, "open_index", noted)
     done = append_new(None, lake / "index", batch(90, 120), "b", report=tmp_path / "report.parquet")
     assert (done.appended, done.reported, opened) == (20, 10, [str(lake / "index")])
+
+
+def test_an_index_that_is_deleted_and_built_again_during_an_append_is_looked_at_anew(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(3):  # its number is greater than that of the index that replaces it
+        write_source(lake / "source", {f"id=0/{i}.parquet": table(batch_rows(200 + i, 201 + i)).drop_columns(["id"])})
+        build(None, lake / "source", lake / "index", ["a", "b"])
+    real = append_module.bring_up_to_date
+
+    def replaced(*arguments: object) -> object:
+        shutil.rmtree(lake / "index")
+        write_source(lake / "source", {"id=0/late.parquet": table(batch_rows(300, 310)).drop_columns(["id"])})
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(append_module, "bring_up_to_date", replaced)
+    done = append_new(None, lake / "index", batch(305, 315), "b")
+    assert (done.already_loaded, done.appended) == (5, 5)
 
 
 def table(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> pa.Table:
