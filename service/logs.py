@@ -225,7 +225,7 @@ def _of_thread(what: threading.ExceptHookArgs) -> None:
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of a request when it has ended. `began` is in seconds of the clock, `sent` in bytes of the body."""
+    """The facts of a request that has ended. `began` is in seconds of the clock, `sent` in bytes of the body."""
 
     scope: Scope
     cost: Cost

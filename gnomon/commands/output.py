@@ -1,4 +1,4 @@
-"""What commands print, and the options that several of them declare."""
+"""Output of commands, and options that several commands share."""
 
 import json
 import sys

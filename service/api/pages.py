@@ -1,4 +1,4 @@
-"""What is for browsers: the headers of every answer, the other origins that may read answers, the page at `/` with its
+"""Answers for browsers: the headers of every answer, the other origins that may read answers, the page at `/` with its
 files below `/page/`, and the description of the routes at `/docs`.
 
 `docs/operations/security.md` shows the headers in tables; a test compares them. The files are read once, when the

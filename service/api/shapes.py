@@ -101,7 +101,7 @@ class RowsAnswer(msgspec.Struct):
 
 
 class Covered(msgspec.Struct):
-    """What a snapshot covers."""
+    """The coverage of a snapshot."""
 
     rows: int
     source_files: int

@@ -100,7 +100,7 @@ def no_others(others: Mapping[str, str]) -> None:
 
 
 def cut(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """What was found in a request, as the text of an error shows it."""
+    """A part of a request, as the text of an error shows it."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 

@@ -31,7 +31,7 @@ S = TypeVar("S", "Samples", "Ended")
 
 
 class Samples(msgspec.Struct):
-    """What one worker has published. `counts` stay when it has ended, `gauges` do not."""
+    """The metrics that one worker has published. `counts` stay when it has ended, `gauges` do not."""
 
     pid: int = 0
     counts: list[Row] = []

@@ -83,7 +83,7 @@ def from_text(text: str, field: FieldInfo) -> Any:
 
 
 def expected(field: FieldInfo) -> str:
-    """What a setting takes, in words."""
+    """The values that a setting takes, in words."""
     wanted = kind(field)
     if wanted is bool:
         return "true or false"

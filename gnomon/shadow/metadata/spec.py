@@ -58,8 +58,8 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class Source:
-    """What an index is of. `location` is the root of its files when the index was made, or the one file. `as_files`:
-    the files belong to a lake table, and the user asked to index every one of them."""
+    """The source of an index. `location` is the root of its files when the index was made, or the one file.
+    `as_files`: the files belong to a lake table, and the user asked to index every one of them."""
 
     location: str = ""
     as_files: bool = False

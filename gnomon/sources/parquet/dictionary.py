@@ -165,8 +165,8 @@ class DictionaryCache:
 
 
 class PageCaches(NamedTuple):
-    """What fetches from one file keep for later ones: dictionaries, maps of pages, and unpacked pages with their parts
-    (None where the index keeps no pages)."""
+    """The parts of a file that its fetches keep for later ones: dictionaries, maps of pages, and unpacked pages with
+    their parts (None where the index keeps no pages)."""
 
     dictionaries: DictionaryCache
     maps: ValueMaps

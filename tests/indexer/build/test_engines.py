@@ -37,7 +37,7 @@ def data_files(index: Path) -> dict[str, bytes]:
 
 
 def records(data: bytes) -> object:
-    """What a file holds, for the message of a test: the header and the records of Avro."""
+    """The header and the records of an Avro file, for the message of a test; other files as they are."""
     if not data.startswith(b"Obj\x01"):
         return data
     reader = fastavro.reader(io.BytesIO(data))
