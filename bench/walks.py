@@ -48,6 +48,8 @@ class Walk:
             found, self._found = self._found, None
         by_file: dict[str, set[str]] = {}
         for code in found:
+            if code.co_filename.startswith("<"):  # a frozen module of Python, or a method that dataclass wrote
+                continue
             path = Path(code.co_filename).resolve()
             if code.co_name != "<module>" and path.is_relative_to(ROOT) and not {".venv", "bench"} & set(path.parts):
                 by_file.setdefault(str(path.relative_to(ROOT)), set()).add(code.co_qualname)
