@@ -25,7 +25,7 @@ from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit.rebase import Changes
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.index_files import write_index_file
-from gnomon.shadow.lookup.point import ParsedKey
+from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.maintenance.compaction import publish_build
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.manifests import SourceFileEntry

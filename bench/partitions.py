@@ -25,7 +25,7 @@ from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.fetch.results import FetchStats
-from gnomon.shadow.lookup.point import parse_key
+from gnomon.shadow.lookup.plan import parse_key
 
 BENCH = "bench.partitions"
 COMMAND = f".venv/bin/python -m {BENCH}"

@@ -219,21 +219,16 @@ class SortedKeys:
         self, given: Sequence[pa.Array], types: Sequence[str], rows: Ints, columns: Sequence[pa.Array]
     ) -> None:
         """`given` are key columns of these types; `rows` are their rows with the keys."""
-        self._given, self._types, self._rows = given, types, rows
+        self._given, self._types, self.rows = given, types, rows
         self.columns = columns
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def given(self) -> list[pa.Array]:
-        """The keys as the caller gave them."""
-        if len(self._rows) == len(self._given[0]) and (np.diff(self._rows) == 1).all():
-            return list(self._given)
-        return [column.take(pa.array(self._rows)) for column in self._given]
+        return len(self.rows)
 
     def stored(self) -> list[Key]:
         """The keys in stored form."""
-        values = [stored_values(column, name) for column, name in zip(self.given(), self._types, strict=True)]
+        rows = pa.array(self.rows)
+        values = [stored_values(column.take(rows), name) for column, name in zip(self._given, self._types, strict=True)]
         return list(zip(*values, strict=True))
 
     def some(self, which: Ints) -> "SortedKeys":
@@ -241,7 +236,7 @@ class SortedKeys:
         if len(which) == len(self):
             return self
         columns = [column.take(pa.array(which)) for column in self.columns]
-        return SortedKeys(self._given, self._types, self._rows[which], columns)
+        return SortedKeys(self._given, self._types, self.rows[which], columns)
 
 
 class KeyBatch:

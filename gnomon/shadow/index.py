@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar, cast
 import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
-from gnomon.btree.hashing import bucket_of, xxhash64
 from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
 from gnomon.shadow.errors import IndexFileGone, UsageError
 from gnomon.shadow.fetch import (
@@ -27,12 +26,15 @@ from gnomon.shadow.fetch import (
 from gnomon.shadow.lookup import (
     EntryColumn,
     Hit,
+    Keys,
     Lookup,
     LookupOptions,
     Matcher,
     Matches,
     MatchStats,
     ParsedKey,
+    Plan,
+    Search,
     entry_rows,
     parse_key,
     scan_entries,
@@ -84,19 +86,13 @@ class AtHand:
         row has it. `stats` receive the cost if they do."""
         start = time.perf_counter_ns()
         view, filters = self._state.view, self._lookup.filters
-        spec = view.spec
-        if filters is None:
+        partitions = view.partitions_of({}, key.where)
+        if filters is None or len(view.spec.folders_of(partitions)) > MOST_FILTERS:
             return False
-        bucket = bucket_of(key.stored, spec.key_types, spec.buckets)
-        folders = spec.folders_of(view.partitions_of({}, key.where))
-        if len(folders) > MOST_FILTERS:
-            return False
-        files = [found for folder in folders for found in view.files_of(folder, bucket)]
-        if len(files) > MOST_FILTERS:
-            return False
-        if not filters.all_cached_exclude(
-            [found.file for found in files], xxhash64(key.stored, spec.key_types), stats.index
-        ):
+        keys = Keys(view.spec, [key.stored])
+        groups = Plan(self._lookup, view, keys, [partitions], [0]).groups()
+        files = [found.file for group in groups for found in group.files]
+        if len(files) > MOST_FILTERS or not filters.all_cached_exclude(files, int(keys.hashes[0]), stats.index):
             return False
         stats.snapshot = view.snapshot.number
         stats.add_lookup(start)
@@ -381,8 +377,8 @@ class Index:
         opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
         wanted = [parse_key(key, view.spec) for key in query.keys]
         where = view.where(query.where)
-        options = LookupOptions(query.bound, query.each, stats.trace, opens)
-        hits = self._lookup.find(view, wanted, where, stats.index, options)
+        options = LookupOptions(*query.most_of_a_key, query.each, stats.trace, opens)
+        hits = Search(self._lookup, view, wanted, where, options).find(stats.index)
         if state.fetcher is not None:
             state.fetcher.files.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
         stats.snapshot = view.snapshot.number
@@ -393,7 +389,7 @@ class Index:
 
     def find(self, keys: Sequence[ParsedKey], stats: LookupStats) -> Sequence[Sequence[Hit]]:
         """The hits of each key, from the index alone."""
-        return self._lookup.find(self._current.state.view, keys, {}, stats)
+        return Search(self._lookup, self._current.state.view, keys).find(stats)
 
     def match_pieces(
         self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False

@@ -13,7 +13,7 @@ from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup.tree_search import FEW_FILES
+from gnomon.shadow.lookup.point import FEW_FILES
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.source_files import SourceRoot
 from tests.shadow.far_store import FarStorage, Rounds

@@ -13,7 +13,7 @@ import pyarrow as pa
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch.costs import SHARE_BYTES, Bounds, FetchStats, bytes_of_key, bytes_of_rows
 from gnomon.shadow.fetch.fetcher import Fetcher, Located, Part, row_bytes
-from gnomon.shadow.lookup import Bound, Hit, Hits, ParsedKey, entry_rows
+from gnomon.shadow.lookup import Hit, Hits, ParsedKey, entry_rows
 from gnomon.shadow.metadata import View, check_names, check_number
 from gnomon.shadow.storage import check_deadline
 
@@ -59,10 +59,10 @@ class Query:
         check_number("most_bytes", self.bounds.bytes)
 
     @property
-    def bound(self) -> Bound:
-        """The most hits and bytes of one key that can be part of the answer."""
+    def most_of_a_key(self) -> tuple[int | None, int | None]:
+        """The most hits, and bytes of their values, of one key that can be part of the answer."""
         most = [number for number in (self.limit, self.bounds.rows) if number is not None]
-        return Bound(min(most, default=None), self.bounds.bytes)
+        return min(most, default=None), self.bounds.bytes
 
 
 class Found(NamedTuple):

@@ -1,8 +1,7 @@
 """Look-ups of keys: the index files that may hold a key, and the live entries in them.
 
+- `plan`           the index files that may hold keys, for one key as for many
 - `point`          the entries of one key or a few
-- `tree_search`    one look-up in the index files that may hold its keys
-- `matches`        the live entries of a key
 - `batch`          the entries of many keys, in Arrow
 - `index_files`    index files, written, opened and kept open
 - `bloom_filters`  Bloom filters of index files, and when a look-up reads one
@@ -22,9 +21,8 @@ from gnomon.shadow.lookup.entries import (
     scan_entries,
 )
 from gnomon.shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, read_index_file, write_index_file
-from gnomon.shadow.lookup.matches import Bound, Hit, Hits
-from gnomon.shadow.lookup.point import Lookup, ParsedKey, buckets_of_keys, parse_key
-from gnomon.shadow.lookup.tree_search import InFile, LookupOptions
+from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
+from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
 
 __all__ = [
     "FILTER_FOLDER",
@@ -32,17 +30,19 @@ __all__ = [
     "KEY",
     "PARTITION",
     "POINTER",
-    "Bound",
     "EntryColumn",
     "Hit",
     "Hits",
     "InFile",
+    "Keys",
     "Lookup",
     "LookupOptions",
     "MatchStats",
     "Matcher",
     "Matches",
     "ParsedKey",
+    "Plan",
+    "Search",
     "buckets_of_keys",
     "covered_in",
     "entry_columns",

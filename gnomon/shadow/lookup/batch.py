@@ -6,7 +6,7 @@ source file."""
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,11 +19,11 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.batch import Found
 from gnomon.btree.blocks import LONGEST_GUESS_BYTES, LookupStats
 from gnomon.btree.errors import TooMany
-from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
-from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import KeyBatch, SortedKeys, stored_array
-from gnomon.shadow.lookup.point import Lookup
-from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, SegmentFile, View
+from gnomon.shadow.lookup.bloom_filters import Places
+from gnomon.shadow.lookup.plan import Group, Keys, Lookup, Plan, Where
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View
 from gnomon.shadow.tables import asked_values
 from gnomon.sources import POINTER_COLUMNS
 
@@ -62,28 +62,6 @@ class MatchStats(LookupStats):
     files_read_whole: int = 0
 
 
-class _Group(NamedTuple):
-    """Rows whose keys lie in one bucket of the same partitions."""
-
-    rows: Ints
-    bucket: int
-    partitions: Collection[str]
-
-
-class _Wanted:
-    """The keys of a group, and their hashes."""
-
-    def __init__(self, given: Sequence[pa.Array], types: Sequence[str]) -> None:
-        self._types = types
-        self.batch = KeyBatch(given, types)
-        self.keys = self.batch.keys
-
-    @cached_property
-    def hashes(self) -> Ints:
-        """The hashes that Bloom filters take."""
-        return xxhash64_columns(list(map(plain_column, self.keys.given(), self._types)))
-
-
 class Matcher:
     """Look-ups of many keys in one snapshot. `within` restricts each row to the partitions that have its values."""
 
@@ -99,124 +77,92 @@ class Matcher:
         asked = np.ones(len(keys[0]), bool)
         for array in () if null_safe else (*keys, *within.values()):
             asked &= array.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(asked)
+        some = pa.array(rows)
+        keys, within = [_taken(key, some) for key in keys], {name: _taken(one, some) for name, one in within.items()}
         columns = [self._spec.file_names[column.name] for column in self._spec.include]
         columns += [column.name for column in self._spec.entries.pointer_columns]
-        for group in self._groups(keys, within, asked):
-            wanted = self._wanted(keys, group)
-            for segment, entry, found in self._found(wanted, group, columns):
+        plan = self._plan(keys, within)
+        for group in plan.groups():
+            batch = self._batch_of(keys, group.places)
+            for segment, entry, found in self._found(plan, batch, group, columns):
                 partition, kept = self._live(found, len(self._spec.include), segment, entry, group)
-                for row, place in wanted.batch.spread(found.keys[kept], MOST_HITS):
-                    yield Matches(pa.array(group.rows[row]), self._batch(found, partition, kept[place]))
+                for row, place in batch.spread(found.keys[kept], MOST_HITS):
+                    matched = rows[np.asarray(group.places)[row]]
+                    yield Matches(pa.array(matched), self._batch(found, partition, kept[place]))
 
     def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
         """Whether each row's key has an entry; nulls equal nulls. Only the columns that this needs are decoded."""
         held = np.zeros(len(keys[0]), bool)
-        for group in self._groups(keys, within, ~held):
-            group = group._replace(rows=self._passing(keys, group))
-            if not len(group.rows):
+        plan = self._plan(keys, within)
+        for group in plan.groups():
+            places = self._passing(plan, group)
+            if not len(places):
                 continue
-            wanted = self._wanted(keys, group)
-            there = np.zeros(len(wanted.keys), bool)
+            batch = self._batch_of(keys, places)
+            there = np.zeros(len(batch.keys), bool)
             names = [FILE_NAME] if self._spec.flat and within else []
-            for segment, entry, found in self._found(wanted, group, names, there):
+            for segment, entry, found in self._found(plan, batch, group._replace(places=places), names, there):
                 kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
                 there[found.keys[kept]] = True
-            held[group.rows] = wanted.batch.by_row(there)
+            held[places] = batch.by_row(there)
         return held
-
-    def _passing(self, keys: Sequence[pa.Array], group: _Group) -> Ints:
-        """The rows of a group that pass the Bloom filters. If the filters of all files pay, they are checked before the
-        keys are sorted, since the sort takes longer."""
-        filters, filter_bytes, rows = self._lookup.filters, self._view.filter_bytes, group.rows
-        files = [entry for _, entry in self._files(group)]
-        pays = filters is not None and all(
-            filters.pays(file, len(rows), len(files) > 1, filter_bytes) for file in files
-        )
-        if filters is None or not pays:
-            return rows
-        some = pa.array(rows)
-        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
-        hashes, passed = xxhash64_columns(plain), np.zeros(len(rows), bool)
-        for file in files:
-            left = np.flatnonzero(~passed)
-            passed[filters.likely(file, left, hashes, filter_bytes, self._stats)] = True
-        self._stats.files_spared += len(files) * (not passed.any())
-        return rows[passed]
 
     # -- keys and partitions -----------------------------------------------------------------------------------------
 
-    def _groups(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], asked: Bools) -> Iterator[_Group]:
-        rows = np.flatnonzero(asked)
-        if not len(rows):
-            return
-        some = pa.array(rows)
-        plain = [plain_column(_taken(key, some), name) for key, name in zip(keys, self._spec.key_types, strict=True)]
-        buckets = buckets_of(plain, self._spec.buckets)
-        combination, partitions = self._partitions({name: _taken(value, some) for name, value in within.items()})
-        group = (buckets if combination is None else combination * self._spec.buckets + buckets).astype(np.int64)
-        if (group == group[0]).all():
-            order, begins = np.arange(len(rows)), np.array([0])
-        else:
-            order = np.argsort(group, kind="stable")
-            begins = np.flatnonzero(np.diff(group[order], prepend=-1))
-        for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
-            code, bucket = divmod(int(group[order[begin]]), self._spec.buckets)
-            if partitions[code]:
-                yield _Group(rows[order[begin:end]], bucket, partitions[code])
-
-    def _partitions(self, within: Mapping[str, pa.Array]) -> tuple[Ints | None, Sequence[Collection[str]]]:
-        """For each row, the index of its set of partitions (None: all rows have the first set); and the sets."""
-        if not within:
-            return None, [self._view.partition_values]
-        code = np.zeros(len(next(iter(within.values()))), np.int64)
-        asked: list[tuple[Stored, ...]] = [()]  # the values of each code
+    def _plan(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Plan:
+        """The plan of a look-up of each row's key in the partitions with the row's values."""
+        selections = np.zeros(len(keys[0]), np.int64)
+        asked: list[Where] = [()]  # the values of each selection
         for name, array in within.items():
             given = array.dictionary_encode(null_encoding="encode")
             values = asked_values(given.dictionary, self._spec.partition_type(name), name)
-            pairs = pa.array(code * len(values) + given.indices.to_numpy()).dictionary_encode()
-            asked = [(*asked[n // len(values)], values[n % len(values)]) for n in pairs.dictionary.to_pylist()]
-            code = pairs.indices.to_numpy().astype(np.int64)
-        partitions = self._view.partitions_by(tuple(within))
-        return code, [partitions.get(values, ()) for values in asked]
+            pairs = pa.array(selections * len(values) + given.indices.to_numpy()).dictionary_encode()
+            numbers = [divmod(number, len(values)) for number in pairs.dictionary.to_pylist()]
+            asked = [(*asked[before], (name, values[value])) for before, value in numbers]
+            selections = pairs.indices.to_numpy().astype(np.int64)
+        partitions = [self._view.partitions_of({}, where) for where in asked]
+        return Plan(self._lookup, self._view, Keys(self._spec, columns=keys), partitions, selections)
 
-    def _wanted(self, keys: Sequence[pa.Array], group: _Group) -> _Wanted:
-        rows = pa.array(group.rows)
-        return _Wanted([_taken(key, rows) for key in keys], self._spec.key_types)
+    def _batch_of(self, keys: Sequence[pa.Array], places: Places) -> KeyBatch:
+        rows = pa.array(places)
+        return KeyBatch([_taken(key, rows) for key in keys], self._spec.key_types)
+
+    def _passing(self, plan: Plan, group: Group) -> Ints:
+        """The places of a group that pass the Bloom filters. If the filters of all files pay, they are checked before
+        the keys are sorted, since the sort takes longer."""
+        places, files = np.asarray(group.places), [found.file for found in group.files]
+        if not all(plan.filter_pays(file, len(places), len(files) > 1) for file in files):
+            return places
+        passed = np.zeros(len(places), bool)
+        for file in files:
+            left = np.flatnonzero(~passed)
+            passed[left] = plan.passes(file, places[left], self._stats)
+        self._stats.files_spared += len(files) * (not passed.any())
+        return places[passed]
 
     # -- index files -------------------------------------------------------------------------------------------------
 
     def _found(
-        self, wanted: _Wanted, group: _Group, columns: Sequence[str], there: Bools | None = None
+        self, plan: Plan, batch: KeyBatch, group: Group, columns: Sequence[str], there: Bools | None = None
     ) -> Iterator[tuple[Segment, IndexFileEntry, Found]]:
         """Yield the entries of the keys, one index file after the other. With `there`, only keys that are not found yet
         are looked up; of their entries it has the name of the source file, if the segment has dead files, and the
         offset, if it has masks."""
-        files = self._files(group)
-        for segment, entry in files:
-            which = np.arange(len(wanted.keys)) if there is None else np.flatnonzero(~there)
-            which = self._likely(wanted, which, entry, len(files) > 1)
+        places = np.asarray(group.places)[batch.keys.rows]  # of a row with each key
+        for segment, entry in group.files:
+            which = np.arange(len(places)) if there is None else np.flatnonzero(~there)
+            if len(which) and plan.filter_pays(entry, len(which), len(group.files) > 1):
+                asked, which = len(which), which[plan.passes(entry, places[which], self._stats)]
+                self._stats.files_spared += not len(which)
+                LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(which), asked)
             if not len(which):
                 continue
             names = columns
             if there is not None and (segment.dead or segment.masks):
                 names = [FILE_NAME, OFFSET] if segment.masks else [FILE_NAME]
-            for found in self._ask(segment, entry, wanted.keys.some(which), names):
+            for found in self._ask(segment, entry, batch.keys.some(which), names):
                 yield segment, entry, found._replace(keys=which[found.keys])
-
-    def _files(self, group: _Group) -> list[SegmentFile]:
-        """The index files that may hold keys of a group."""
-        folders = self._spec.folders_of(group.partitions)
-        return [found for folder in folders for found in self._view.files_of(folder, group.bucket)]
-
-    def _likely(self, wanted: _Wanted, which: Ints, entry: IndexFileEntry, spread: bool) -> Ints:
-        """The keys among `which` that an index file may hold."""
-        filters, filter_bytes = self._lookup.filters, self._view.filter_bytes
-        if not len(which) or filters is None or not filters.pays(entry, len(which), spread, filter_bytes):
-            return which
-        likely = np.asarray(filters.likely(entry, which, wanted.hashes, filter_bytes, self._stats))
-        self._stats.files_spared += not len(likely)
-        LOG.info("%s: its Bloom filter leaves %d of %d keys", entry.path, len(likely), len(which))
-        return likely
 
     def _ask(
         self, segment: Segment, entry: IndexFileEntry, keys: SortedKeys, columns: Sequence[str]
@@ -251,7 +197,7 @@ class Matcher:
     # -- entries -----------------------------------------------------------------------------------------------------
 
     def _live(
-        self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: _Group
+        self, found: Found, place: int, segment: Segment, entry: IndexFileEntry, group: Group
     ) -> tuple[Ints, Ints]:
         """For each entry found, the number of its partition in the view, or NOT_LIVE; and the indexes of the live
         entries in partitions of the group. The column at `place` has the file names; if the segment has masks, the next
@@ -259,7 +205,7 @@ class Matcher:
         if not self._spec.entries.pointer_columns:
             rows = len(found.keys)
             return np.full(rows, self._order[entry.partition]), np.arange(rows)
-        liveness = Liveness(self._spec, segment, entry, self._lookup.root)
+        liveness = Liveness(self._spec, segment, entry, self._lookup.storage.root)
         named = liveness.source_files(found.columns[place], found.columns[place + 1] if segment.masks else None)
         partition = named.numbers(
             lambda file: self._order[file.partition] if file.partition in group.partitions else NOT_LIVE

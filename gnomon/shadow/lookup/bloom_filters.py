@@ -26,7 +26,10 @@ MANY_KEYS = 8  # of one index file: their leaves cost more to read than its filt
 MAX_RECORDED_MISSES = 100_000  # index files
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Numbers = Ints | list[int]
 Places = Ints | Sequence[int]
+Flags = Bools | list[bool]
 
 
 def filter_path(segment_id: str, partition: str, bucket: int) -> str:
@@ -65,22 +68,16 @@ class BloomFilters:
         fits = filter_bytes <= self._cache_bytes
         return spread or keys >= MANY_KEYS or (fits and entry.path in self._missed)
 
-    def likely(
-        self,
-        entry: IndexFileEntry,
-        places: Places,
-        hashes: Ints | Sequence[int],
-        filter_bytes: int,
-        stats: LookupStats,
-    ) -> Places:
-        """The places (among `hashes`) of the keys that the index file may hold."""
+    def passes(
+        self, entry: IndexFileEntry, places: Places, hashes: Numbers, filter_bytes: int, stats: LookupStats
+    ) -> Flags:
+        """For each place of a key among `hashes`, whether the index file may hold the key."""
         if entry.filter is None:
-            return places
+            return [True] * len(places)
         with self._filter(entry.filter, filter_bytes, stats) as filter_:
-            if not isinstance(hashes, np.ndarray):
-                return [place for place in places if filter_.may_contain(hashes[place], stats)]
-            chosen = np.asarray(places, np.int64)
-            return chosen[filter_.may_contain_many(hashes[chosen], stats)]
+            if isinstance(hashes, list):
+                return [filter_.may_contain(hashes[place], stats) for place in places]
+            return filter_.may_contain_many(hashes[np.asarray(places, np.int64)], stats)
 
     def cached_answers(self, entries: Sequence[IndexFileEntry], hash_: int, stats: LookupStats) -> list[bool | None]:
         """For each index file, whether it may hold the key with this hash by the filter in memory; None where no whole

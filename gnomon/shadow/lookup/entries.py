@@ -14,8 +14,8 @@ from gnomon.btree.keys import stored_array
 from gnomon.shadow.errors import UnknownColumn
 from gnomon.shadow.lookup.batch import Matches
 from gnomon.shadow.lookup.index_files import open_index_file
-from gnomon.shadow.lookup.matches import Hit
-from gnomon.shadow.lookup.point import ParsedKey
+from gnomon.shadow.lookup.plan import ParsedKey
+from gnomon.shadow.lookup.point import Hit
 from gnomon.shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexSpec, KeyColumn, Liveness, SegmentFile, View
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import stored_partition

@@ -1,178 +1,380 @@
-"""Keys to pointers: bucket, index file, B-Tree. An entry is live only if its own segment still covers its file."""
+"""The entries of one key or a few: one look-up in the index files that may hold them, Bloom filters first where that
+saves reads, remote files concurrently. An entry is live only if its own segment still covers its file."""
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import partial
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.btree import bucket_of
+from gnomon.btree import BTreeReader
+from gnomon.btree.batch import Found
 from gnomon.btree.blocks import LookupStats
-from gnomon.btree.hashing import buckets_of, plain_keys, xxhash64, xxhash64_columns
+from gnomon.btree.errors import TooMany
 from gnomon.btree.key_types import Stored
-from gnomon.btree.keys import Key
-from gnomon.shadow.errors import UsageError
-from gnomon.shadow.lookup.bloom_filters import BloomFilters
-from gnomon.shadow.lookup.index_files import IndexFileCache
-from gnomon.shadow.lookup.matches import Hits
-from gnomon.shadow.lookup.tree_search import DEFAULTS, InFile, LookupOptions, Search
-from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, View
-from gnomon.shadow.storage import CacheCounts, Storage, step_of
-from gnomon.shadow.tables import as_partition_value
-from gnomon.shadow.values import read_key
+from gnomon.btree.keys import Key, KeyBatch, stored_array, stored_values
+from gnomon.shadow.errors import OF_ONE_FILE
+from gnomon.shadow.lookup.plan import Group, Keys, Lookup, ParsedKey, Plan
+from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, NamedFiles, Segment, SourceFileEntry, View
+from gnomon.shadow.storage import Step, Trace, check_deadline, in_order, step_of
+from gnomon.sources import Pointer
 
-FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
+# Up to this number and total size, filters and index files are read together: a filter could save little.
+FEW_FILES, FEW_BYTES = 8, 8 << 20
+MOST_OBJECTS = 50_000  # entries of an index file that become Python objects; more are counted in Arrow
+
+Ints = npt.NDArray[np.int64]
+
+
+class Hit(NamedTuple):
+    """One row found: its pointer, its source file as it was indexed, and the included columns."""
+
+    pointer: Pointer
+    file: SourceFileEntry
+    included: Key
+
+
+class Hits(list[Hit]):
+    """The first hits of a key. `matches` counts all hits. `too_large`: the first hits exceed the byte limit, so that
+    some are missing. `failure` is the error of a failed look-up."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__()
+        self.matches = 0
+        self.too_large = False
+        self.failure = failure
+
+    def take(self, others: "Hits", most: int | None, flat: bool) -> None:
+        """Append the hits of another index file."""
+        self.matches += others.matches
+        self.too_large |= others.too_large
+        self.failure = others.failure or self.failure
+        self.extend(others)
+        if most is not None and len(self) > most:
+            self.cut(most, flat)
+
+    def cut(self, most: int | None, flat: bool) -> None:
+        """Keep the first `most` hits only. In a flat index, whose files hold all partitions, they are sorted by
+        partition first."""
+        if flat:
+            self.sort(key=_partition)
+        if most is not None:
+            del self[most:]
+
+
+class InFile(NamedTuple):
+    """An index file to search, and the places of its keys among the requested keys."""
+
+    segment: Segment
+    entry: IndexFileEntry
+    places: list[int]
+
+
+class FileAnswer(NamedTuple):
+    """The hits that an index file has for the keys at these places, and the cost."""
+
+    places: Sequence[int]
+    hits: Sequence[Hits]
+    stats: LookupStats
 
 
 @dataclass(frozen=True)
-class ParsedKey:
-    """A requested key: its stored columns in stored form, and its partition values."""
+class LookupOptions:
+    """Options of a look-up. `most_hits` and, in a key-value folder, `most_bytes` of their values limit the hits kept
+    for each key; None is no limit. `collect_errors`: the error of an index file becomes the answer for its keys, and is
+    not raised. `trace` gets each step. `before_reads` is called with the remote index files before they are read."""
 
-    stored: Key
-    where: tuple[tuple[str, Stored], ...] = ()
-
-
-def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
-    """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
-
-    Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
-    invalid key."""
-    names = [column.name for column in spec.keys]
-    if isinstance(key, Mapping):
-        if set(key) != set(names):
-            raise UsageError(
-                f"the key needs the columns {', '.join(names)}; found {', '.join(map(str, key)) or 'none'}"
-            )
-        values = [key[name] for name in names]
-    elif isinstance(key, (tuple, list)):
-        values = list(key)
-    else:
-        values = [key]
-    if len(values) != len(names):
-        raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
-    stored: list[Any] = []
-    where: list[tuple[str, Stored]] = []
-    for column, value in zip(spec.keys, values, strict=True):
-        if column.partition:
-            where.append((column.name, as_partition_value(value, column.type, column.name)))
-        else:
-            stored.append(read_key(value, column))
-    return ParsedKey(tuple(stored), tuple(where))
+    most_hits: int | None = None
+    most_bytes: int | None = None
+    collect_errors: bool = False
+    trace: Trace | None = None
+    before_reads: Callable[[Sequence[InFile]], None] | None = None
 
 
-def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
-    """The bucket of each key, in stored form."""
-    return list(buckets_of(plain_keys(keys, spec.key_types), spec.buckets).tolist()) if keys else []
+DEFAULTS = LookupOptions()
 
 
-class _HashedKeys:
-    """The keys of one look-up with their hashes: a few are hashed one by one, many column by column."""
+class Search:
+    """A look-up of keys in one snapshot, in the partitions that a `where` names."""
 
-    def __init__(self, keys: Sequence[ParsedKey], spec: IndexSpec) -> None:
-        self.keys = [key.stored for key in keys]
-        self._spec = spec
-        self._many = len(keys) > FEW_KEYS
-
-    @cached_property
-    def _columns(self) -> list[pa.Array]:
-        return plain_keys(self.keys, self._spec.key_types)
-
-    @cached_property
-    def buckets(self) -> list[int]:
-        types, buckets = self._spec.key_types, self._spec.buckets
-        if self._many:
-            return list(buckets_of(self._columns, buckets).tolist())
-        return [bucket_of(key, types, buckets) for key in self.keys]
-
-    @cached_property
-    def hashes(self) -> npt.NDArray[np.int64] | list[int]:
-        """The hashes that Bloom filters take."""
-        if self._many:
-            return xxhash64_columns(self._columns)
-        return [xxhash64(key, self._spec.key_types) for key in self.keys]
-
-
-class Lookup:
-    """Answers keys from the index alone. Caches bounded by bytes keep index files and filters."""
-
-    def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
-        self.storage = storage
-        self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
-        self.index_files = IndexFileCache(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
-
-    @property
-    def cache_bytes(self) -> int:
-        """The bytes that the caches hold."""
-        return self.index_files.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
-
-    @property
-    def cache_counts(self) -> dict[str, CacheCounts]:
-        """The hits, misses and bytes of each cache."""
-        counts = self.index_files.counts
-        return counts if self.filters is None else {**counts, "filters": self.filters.counts}
-
-    def find(
+    def __init__(
         self,
+        lookup: Lookup,
         view: View,
         keys: Sequence[ParsedKey],
-        where: Mapping[str, Collection[Stored]],
-        stats: LookupStats,
+        where: Mapping[str, Collection[Stored]] | None = None,
         options: LookupOptions = DEFAULTS,
-    ) -> list[Hits]:
-        """The hits of each key, by partition, then by segment, then in the order of the index file."""
-        found = [Hits() for _ in keys]
-        bound, before_reads = options.bound, options.before_reads
+    ) -> None:
+        self._lookup = lookup
+        self._index_files = lookup.index_files
+        self._view = view
+        self._options = options
+        self._trace = options.trace
         with step_of(options.trace, "key") as step:
-            hashed = _HashedKeys(keys, view.spec)
-            partitions = _selected(view, keys, where)
-            files = self._files(view, hashed.buckets, partitions)
-            step.say(keys=len(keys), bucket=hashed.buckets[0] if len(keys) == 1 else None, index_files=len(files))
-        if before_reads is not None and (
-            remote := [file for file in files if not self.index_files.needs_no_round_trip(file.entry)]
-        ):
-            before_reads(remote)
-        search = Search(view, self.index_files, self.filters, hashed, partitions, options)
-        for answer in search.answers(files):
+            self._keys = [key.stored for key in keys]
+            hashed = Keys(view.spec, self._keys)
+            chosen = {key.where: view.partitions_of(where or {}, key.where) for key in keys}
+            numbers = {one: number for number, one in enumerate(chosen)}
+            self._partitions = [chosen[key.where] for key in keys]
+            self._plan = Plan(lookup, view, hashed, list(chosen.values()), [numbers[key.where] for key in keys])
+            groups = list(self._plan.groups())
+            self._files = _files(groups)
+            self._spread = any(len(group.files) > 1 for group in groups)
+            bucket = hashed.buckets[0] if len(keys) == 1 else None
+            step.say(keys=len(keys), bucket=bucket, index_files=len(self._files))
+
+    def find(self, stats: LookupStats) -> list[Hits]:
+        """The hits of each key, by partition, then by segment, then in the order of the index file."""
+        remote = [file for file in self._files if not self._index_files.needs_no_round_trip(file.entry)]
+        if remote and self._options.before_reads is not None:
+            self._options.before_reads(remote)
+        found: dict[int, Hits] = {}
+        most, flat = self._options.most_hits, self._view.spec.flat
+        for answer in self._answers(stats):
             stats.add(answer.stats)
             for i, hits in zip(answer.places, answer.hits, strict=True):
-                found[i].take(hits, bound.hits, view.spec.flat)
-            for i in answer.places if answer.failure is not None else ():
-                found[i].failure = answer.failure
-        if view.spec.flat:
-            for hits in found:
-                hits.cut(bound.hits, True)
+                if i in found:
+                    found[i].take(hits, most, flat)
+                else:
+                    found[i] = hits
+        for hits in found.values() if flat else ():
+            hits.cut(most, flat)
+        return [found[i] if i in found else Hits() for i in range(len(self._keys))]
+
+    def _answers(self, stats: LookupStats) -> Iterator[FileAnswer]:
+        """The answer of each file, in the order of the files."""
+        work = [(file, self._plan.filter_pays(file.entry, len(file.places), self._spread)) for file in self._files]
+        if len(self._keys) == 1 and self._trace is None:
+            work = self._without_excluded(work, stats)
+        few = len(work) <= FEW_FILES and sum([file.entry.size for file, _ in work]) <= FEW_BYTES
+        calls = [partial(self._answer, file, filtered, few) for file, filtered in work]
+        rounds = sum([not self._index_files.needs_no_round_trip(file.entry) for file, _ in work])
+        return in_order(calls) if rounds > 1 else (call() for call in calls)
+
+    def _without_excluded(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
+        """The files without those that a filter in memory rules out for the only key. Each file has a flag: whether its
+        filter is still to be checked. One call checks all filters in memory."""
+        asked = [file.entry for file, filtered in work if filtered]
+        if not asked:
+            return work
+        answers = iter(self._plan.cached_answers(asked, stats))
+        told = [(file, next(answers) if filtered else True) for file, filtered in work]
+        return [(file, answer is None) for file, answer in told if answer is not False]
+
+    def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
+        check_deadline(f"{self._index_files.root}/{file.entry.path}")
+        stats = self._counter()
+        try:
+            places = self._likely(file, few, stats) if filtered else file.places
+            return FileAnswer(places, self._hits(file, places, stats) if places else [], stats)
+        except OF_ONE_FILE as error:
+            if not self._options.collect_errors:
+                raise
+            return FileAnswer(file.places, [Hits(error) for _ in file.places], stats)
+
+    def _counter(self) -> LookupStats:
+        return LookupStats(visits=None if self._trace is None else [])
+
+    def _likely(self, file: InFile, few: bool, stats: LookupStats) -> Sequence[int]:
+        """The places of the keys that pass the file's filter."""
+        ask, entry = partial(self._pass, file, stats), file.entry
+        is_cold = not self._index_files.is_open(entry) and not self._plan.filter_is_kept(entry)
+        if not (few and is_cold and self._index_files.reads_whole(entry)):
+            return ask()
+        opened = self._counter()
+        places, _ = in_order([ask, partial(self._open, file, opened)])
+        stats.add(opened)
+        return places
+
+    def _pass(self, file: InFile, stats: LookupStats) -> Sequence[int]:
+        name = file.entry.filter.path if file.entry.filter is not None else None
+        with step_of(self._trace, "filter", name, stats) as step:
+            places = list(compress(file.places, self._plan.passes(file.entry, file.places, stats)))
+            step.say(answer="perhaps" if places else "absent", keys=len(file.places), passed=len(places))
+        return places
+
+    def _open(self, file: InFile, stats: LookupStats) -> Sequence[int]:
+        """Open the file, so that the cache has it. Returns all places."""
+        with (
+            step_of(self._trace, "index_file", file.entry.path, stats) as step,
+            self._index_files.use(self._view, file.segment, file.entry, stats) as tree,
+        ):
+            step.say(entries=tree.entries)
+        return file.places
+
+    def _hits(self, file: InFile, places: Sequence[int], stats: LookupStats) -> list[Hits]:
+        """The hits of the keys at some places."""
+        entry = file.entry
+        with ExitStack() as stack:
+            with step_of(self._trace, "index_file", entry.path, stats) as step:
+                tree = stack.enter_context(self._index_files.use(self._view, file.segment, entry, stats))
+                step.say(entries=tree.entries)
+            of_file = FileHits(self._view, file.segment, entry, self._index_files.root, self._options)
+            keys, partitions = [self._keys[i] for i in places], [self._partitions[i] for i in places]
+            begin, before = time.perf_counter_ns(), (stats.reads, stats.bytes, stats.nodes)
+            try:
+                found = of_file.find(tree, keys, partitions, stats)
+            finally:
+                if self._trace is not None:
+                    self._trace_nodes(self._trace, entry, stats, before, begin)
+        if not any(hits.matches for hits in found):
+            self._lookup.record_miss(entry)
         return found
 
-    def _files(self, view: View, buckets: Sequence[int], partitions: Sequence[Collection[str]]) -> list[InFile]:
-        """The index files to search, each with the places of its keys. `partitions` has the partitions of each key."""
-        work: dict[tuple[str, int], list[int]] = {}
-        for i, (bucket, names) in enumerate(zip(buckets, partitions, strict=True)):
-            for folder in view.spec.folders_of(names):
-                work.setdefault((folder, bucket % view.spec.buckets_in(folder)), []).append(i)
-        return [
-            InFile(*found, places)
-            for place, places in sorted(work.items())
-            for found in view.index_files.get(place, ())
-        ]
-
-    @property
-    def root(self) -> str:
-        """Where the index lies."""
-        return self.storage.root
-
-    def record_miss(self, entry: IndexFileEntry) -> None:
-        """Record that a search of an index file found none of its keys."""
-        if self.filters:
-            self.filters.record_miss(entry)
+    def _trace_nodes(
+        self, trace: Trace, entry: IndexFileEntry, stats: LookupStats, before: tuple[int, int, int], begin_ns: int
+    ) -> None:
+        """Trace the nodes that were visited since the given counts. The many leaves of a key with very many entries,
+        which are read in long ranges, are one step."""
+        visits = stats.visits or []
+        for visit in visits:
+            own = {"level": visit.level, "entries": visit.records}
+            cost = (visit.reads, visit.bytes, not visit.reads)
+            trace.add(Step("node", entry.path, visit.offset, *cost, own=own), visit.begin_ns, visit.end_ns)
+        reads = stats.reads - before[0] - sum(visit.reads for visit in visits)
+        size = stats.bytes - before[1] - sum(visit.bytes for visit in visits)
+        nodes = stats.nodes - before[2] - len(visits)
+        if reads or nodes > 0:
+            begin_ns = max((visit.end_ns for visit in visits), default=begin_ns)
+            step = Step("node", entry.path, None, reads, size, not reads)
+            step.say(level=None, entries=None, nodes=nodes)
+            trace.add(step, begin_ns, time.perf_counter_ns())
 
 
-def _selected(view: View, keys: Sequence[ParsedKey], where: Mapping[str, Collection[Stored]]) -> list[Collection[str]]:
-    """The partitions that may hold each key, in order."""
-    selected: dict[tuple[tuple[str, Stored], ...], Collection[str]] = {}
-    for key in keys:
-        if key.where not in selected:
-            selected[key.where] = view.partitions_of(where, key.where)
-    return [selected[key.where] for key in keys]
+def _files(groups: Sequence[Group]) -> list[InFile]:
+    """The index files of groups, each once, with the places of all its keys."""
+    if len(groups) == 1:
+        return [InFile(*found, list(groups[0].places)) for found in groups[0].files]
+    files: dict[str, InFile] = {}
+    for group in groups:
+        for found in group.files:
+            files.setdefault(found.file.path, InFile(*found, [])).places.extend(group.places)
+    return sorted(files.values(), key=lambda file: (file.entry.partition, file.entry.bucket))
+
+
+class FileHits:
+    """The hits of some keys in one index file."""
+
+    def __init__(self, view: View, segment: Segment, entry: IndexFileEntry, root: str, options: LookupOptions) -> None:
+        self._spec = view.spec
+        self._segment = segment
+        self._entry = entry
+        self._where = f"{root}/{entry.path}"
+        self._liveness = Liveness(view.spec, segment, entry, root)
+        self._most = options.most_hits
+        self._value_bytes = view.spec.entries.value_bytes(options.most_bytes)
+        self._is_bound = options.most_hits is not None or options.most_bytes is not None
+
+    def find(
+        self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
+    ) -> list[Hits]:
+        """The hits of each key. `partitions` has the requested partitions of each key, by which a flat index is
+        filtered."""
+        most = self._most_objects() if self._is_bound else None
+        try:
+            answers = tree.get_many(keys, stats, most)
+        except TooMany:
+            return self._counted(tree, keys, partitions, stats)
+        found = []
+        for values, names in zip(answers, partitions, strict=True):
+            hits = Hits()
+            found.append(hits)
+            made = self._hits(values)
+            if self._spec.flat:
+                made = sorted((hit for hit in made if hit.file.partition in names), key=_partition)
+            hits.matches = len(made)
+            hits.extend(made if self._most is None else made[: self._most])
+        return found
+
+    def _most_objects(self) -> int:
+        """The number of entries that may become Python objects; more are counted in Arrow."""
+        if self._value_bytes is None:
+            return MOST_OBJECTS
+        mean = max(1, self._entry.size // max(self._entry.entries, 1))
+        return max(1, min(MOST_OBJECTS, self._value_bytes // mean))
+
+    def _hits(self, values: Sequence[Key]) -> list[Hit]:
+        """The hits of entries from their values in stored form."""
+        hits = []
+        kind, included = self._spec.entries, len(self._spec.include)
+        for value in values:
+            file = self._liveness.source_file(kind.file_name(self._segment, self._entry.partition, value))
+            pointer = kind.pointer(value)
+            if file is not None and not self._liveness.is_masked(file.path, pointer.data_offset):
+                hits.append(Hit(pointer, file, value[:included]))
+        return hits
+
+    # -- a key of any number of entries --------------------------------------------------------------------------------
+
+    def _counted(
+        self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
+    ) -> list[Hits]:
+        """The hits of each key, without Python objects for entries that are not kept."""
+        types, columns = self._spec.key_types, tree.schema.values
+        arrays = [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
+        batch = KeyBatch(arrays, types)
+        asking: dict[int, list[int]] = {}  # the requested keys, by their place in the batch
+        for rows, places in batch.spread(np.arange(len(batch.keys))):
+            for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+                asking.setdefault(place, []).append(row)
+        found = [Hits() for _ in keys]
+        sizes = [0] * len(keys)
+        for piece in tree.match(batch.keys, [column.name for column in columns], stats):
+            check_deadline(self._where)
+            for place, rows, files in self._by_key(piece):
+                for i in asking[place]:
+                    kept = self._kept(found[i], rows, files, partitions[i])
+                    sizes[i] += self._add(found[i], piece, kept, [column.type for column in columns], sizes[i])
+        return found
+
+    def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
+        """Yield each key of a piece with its live rows, and the source files that the piece names."""
+        kind = self._spec.entries
+        names = kind.file_names(self._segment, self._entry.partition, piece.columns)
+        files = self._liveness.source_files(names, kind.offsets(piece.columns))
+        rows = np.flatnonzero(files.is_live)
+        keys, starts = np.unique(piece.keys[rows], return_index=True)
+        for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):
+            yield key, share, files
+
+    def _kept(self, hits: Hits, rows: Ints, files: NamedFiles, partitions: Collection[str]) -> Ints:
+        """Count rows of a key, and choose those that may be among its first hits."""
+        if self._spec.flat:
+            order = {name: place for place, name in enumerate(sorted(_partitions(files).intersection(partitions)))}
+            of_row = files.numbers(lambda file: order.get(file.partition, NOT_LIVE))[rows]
+            rows, of_row = rows[of_row >= 0], of_row[of_row >= 0]
+            hits.matches += len(rows)
+            return rows[np.argsort(of_row, kind="stable")][: self._most]
+        hits.matches += len(rows)
+        return rows if self._most is None else rows[: max(self._most - len(hits), 0)]
+
+    def _add(self, hits: Hits, piece: Found, rows: Ints, types: Sequence[str], size: int) -> int:
+        """Keep rows of a piece. Returns the bytes of their values; `size` are the bytes of the rows kept before."""
+        if hits.too_large or not len(rows):
+            return 0
+        columns = [column.take(pa.array(rows)) for column in piece.columns]
+        taken = sum(int(column.nbytes) for column in columns)
+        if self._value_bytes is not None and size + taken > self._value_bytes:
+            hits.too_large = True
+            hits.clear()
+            return taken
+        values: list[list[Any]] = [list(stored_values(c, kind)) for c, kind in zip(columns, types, strict=True)]
+        hits.extend(self._hits(list(zip(*values, strict=True)) if values else [()] * len(rows)))
+        if self._most is not None and len(hits) > self._most:
+            hits.cut(self._most, self._spec.flat)
+        return taken
+
+
+def _partitions(files: NamedFiles) -> set[str]:
+    """The partitions of the live files."""
+    return {file.partition for file in files.files if file is not None}
+
+
+def _partition(hit: Hit) -> str:
+    return hit.file.partition

@@ -26,7 +26,7 @@ from gnomon.shadow.errors import (
     StorageError,
     UsageError,
 )
-from gnomon.shadow.lookup import Lookup, ParsedKey, parse_key
+from gnomon.shadow.lookup import Lookup, ParsedKey, Search, parse_key
 from gnomon.shadow.metadata import (
     IndexSpec,
     Segment,
@@ -229,7 +229,7 @@ class _Search:
                 counts = rows_by_partition((whole,), {})
                 snapshot: Snapshot = replace(view.snapshot, segments=(), partitions=counts, masks=None)
                 try:
-                    of_keys = lookup.find(View(snapshot, (whole,)), self._wanted, {}, LookupStats())
+                    of_keys = Search(lookup, View(snapshot, (whole,)), self._wanted).find(LookupStats())
                 except OF_A_FILE as error:
                     self._found.failures.append(error)
                     continue

@@ -22,7 +22,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from gnomon.shadow.fetch.costs import FetchReads
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup.point import ParsedKey
+from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.metadata.spec import KeyColumn
 from gnomon.shadow.storage.local import LocalFile
 from tests.shadow.make_index import index_source, write_source

@@ -112,7 +112,7 @@ def test_matches_are_counted_in_arrow_as_one_by_one(
             for keys in questions:
                 monkeypatch.undo()
                 expected = index.answer_many(keys, ["k", "n", "dt"], where, limit, most_rows=10_000)
-                monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", 50)
+                monkeypatch.setattr("gnomon.shadow.lookup.point.MOST_OBJECTS", 50)
                 assert index.answer_many(keys, ["k", "n", "dt"], where, limit, most_rows=10_000) == expected
     assert index.answer_many([1], limit=1, most_rows=1)[0].count == 1001
 
@@ -139,7 +139,7 @@ def test_folders_of_values_keep_the_bounds(tmp_path: Path, monkeypatch: pytest.M
     table = pa.table({"k": keys, "v": [f"{n} ".ljust(WIDTH) for n in range(len(keys))]})
     write_btree(table, tmp_path / "index", ["k"], buckets=2)
     for objects in (50_000, 10):
-        monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", objects)
+        monkeypatch.setattr("gnomon.shadow.lookup.point.MOST_OBJECTS", objects)
         index = open_index(str(tmp_path / "index"))
         assert said(index.answer_each([2, 1, 3], most_rows=10)) == [2, "rows", 2]
         assert said(index.answer_each([2, 1, 3], most_bytes=10 * WIDTH)) == [2, "bytes", 2]

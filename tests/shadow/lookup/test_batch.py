@@ -21,7 +21,7 @@ from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from gnomon.shadow.lookup import batch as match_module
 from gnomon.shadow.lookup.batch import MatchStats
-from gnomon.shadow.lookup.point import ParsedKey
+from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.maintenance import compaction as tiered_merge
 from gnomon.shadow.storage import storage_at
 from tests.shadow.lookup.whole_matches import all_matches

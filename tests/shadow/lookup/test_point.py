@@ -13,7 +13,7 @@ from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import index_files
-from gnomon.shadow.lookup.point import ParsedKey, parse_key
+from gnomon.shadow.lookup.plan import ParsedKey, parse_key
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.sources import Pointer

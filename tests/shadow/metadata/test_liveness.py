@@ -9,12 +9,11 @@ import pytest
 
 from gnomon.btree import DamagedIndexFile
 from gnomon.btree.blocks import LookupStats
-from gnomon.shadow.lookup import batch, matches
+from gnomon.shadow.lookup import batch, point
 from gnomon.shadow.lookup.batch import Matcher, MatchStats
 from gnomon.shadow.lookup.entries import entry_columns, scan_entries
-from gnomon.shadow.lookup.matches import ALL, Bound
-from gnomon.shadow.lookup.point import Lookup, ParsedKey
-from gnomon.shadow.lookup.tree_search import LookupOptions
+from gnomon.shadow.lookup.plan import Lookup, ParsedKey
+from gnomon.shadow.lookup.point import DEFAULTS, LookupOptions, Search
 from gnomon.shadow.maintenance import compaction as tiered_merge
 from gnomon.shadow.metadata.liveness import Liveness
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
@@ -55,16 +54,16 @@ def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 # -- the readers: each returns the (key, source file) pairs of all keys -----------------------------------------------
 
 
-def one_by_one(storage: Storage, view: View, bound: Bound = ALL) -> Entries:
+def one_by_one(storage: Storage, view: View, options: LookupOptions = DEFAULTS) -> Entries:
     lookup = Lookup(storage, 1 << 20)
-    hits = lookup.find(view, [ParsedKey((key,)) for key in KEYS], {}, LookupStats(), LookupOptions(bound))
+    hits = Search(lookup, view, [ParsedKey((key,)) for key in KEYS], {}, options).find(LookupStats())
     return {(key, hit.pointer.data_filename) for key, of_key in zip(KEYS, hits, strict=True) for hit in of_key}
 
 
 def one_by_one_counted_in_arrow(storage: Storage, view: View) -> Entries:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matches, "MOST_OBJECTS", 0)
-        return one_by_one(storage, view, Bound(hits=5))
+        patch.setattr(point, "MOST_OBJECTS", 0)
+        return one_by_one(storage, view, LookupOptions(most_hits=5))
 
 
 def many_at_once(storage: Storage, view: View, costs: tuple[float, float]) -> Entries:

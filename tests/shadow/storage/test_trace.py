@@ -90,7 +90,7 @@ def test_a_step_that_fails_is_told(tmp_path: Path) -> None:
 
 
 def test_the_leaves_of_a_key_of_very_many_entries_are_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.shadow.lookup.matches.MOST_OBJECTS", 100)
+    monkeypatch.setattr("gnomon.shadow.lookup.point.MOST_OBJECTS", 100)
     write_btree(pa.table({"k": [1] * 50_000, "v": range(50_000)}), tmp_path / "index", ["k"], buckets=2)
     stats = FetchStats(trace=Trace())
     [answer] = open_index(str(tmp_path / "index")).answer_many([1], limit=2, stats=stats)

@@ -1,0 +1,202 @@
+"""Keys to the index files that may hold them: by hash and partitions, and by Bloom filters, for one key as for many."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from gnomon.btree import bucket_of
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.hashing import buckets_of, plain_column, plain_keys, xxhash64, xxhash64_columns
+from gnomon.btree.key_types import Stored
+from gnomon.btree.keys import Key
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.lookup.bloom_filters import BloomFilters, Flags, Numbers, Places
+from gnomon.shadow.lookup.index_files import IndexFileCache
+from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
+from gnomon.shadow.storage import CacheCounts, Storage
+from gnomon.shadow.tables import as_partition_value
+from gnomon.shadow.values import read_key
+
+FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
+Where = tuple[tuple[str, Stored], ...]  # partition columns with a value each
+
+
+@dataclass(frozen=True)
+class ParsedKey:
+    """A requested key: its stored columns in stored form, and its partition values."""
+
+    stored: Key
+    where: Where = ()
+
+
+def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
+    """A key as a caller gives it: the value of a one-column key; a tuple or list in key order; or a dict by name.
+
+    Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
+    invalid key."""
+    names = [column.name for column in spec.keys]
+    if isinstance(key, Mapping):
+        if set(key) != set(names):
+            raise UsageError(
+                f"the key needs the columns {', '.join(names)}; found {', '.join(map(str, key)) or 'none'}"
+            )
+        values = [key[name] for name in names]
+    elif isinstance(key, (tuple, list)):
+        values = list(key)
+    else:
+        values = [key]
+    if len(values) != len(names):
+        raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
+    stored: list[Any] = []
+    where: list[tuple[str, Stored]] = []
+    for column, value in zip(spec.keys, values, strict=True):
+        if column.partition:
+            where.append((column.name, as_partition_value(value, column.type, column.name)))
+        else:
+            stored.append(read_key(value, column))
+    return ParsedKey(tuple(stored), tuple(where))
+
+
+class Keys:
+    """Keys of a look-up with their hashes: up to FEW_KEYS of them are hashed one by one, others column by column."""
+
+    def __init__(self, spec: IndexSpec, stored: Sequence[Key] = (), columns: Sequence[pa.Array] | None = None) -> None:
+        """The keys in stored form, or their columns."""
+        self.stored = stored
+        self._types, self._buckets = spec.key_types, spec.buckets
+        self._columns = columns
+        self._few = columns is None and len(stored) <= FEW_KEYS
+
+    @cached_property
+    def _plain(self) -> list[pa.Array]:
+        if self._columns is None:
+            return plain_keys(self.stored, self._types)
+        return list(map(plain_column, self._columns, self._types))
+
+    @cached_property
+    def buckets(self) -> Numbers:
+        if self._few:
+            return [bucket_of(key, self._types, self._buckets) for key in self.stored]
+        buckets = buckets_of(self._plain, self._buckets)
+        return buckets.tolist() if self._columns is None else buckets
+
+    @cached_property
+    def hashes(self) -> Numbers:
+        """The hashes that Bloom filters take."""
+        if self._few:
+            return [xxhash64(key, self._types) for key in self.stored]
+        return xxhash64_columns(self._plain)
+
+
+def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
+    """The bucket of each key, in stored form."""
+    return list(Keys(spec, keys).buckets) if keys else []
+
+
+class Lookup:
+    """The index files and Bloom filters of an index for look-ups, in caches bounded by bytes."""
+
+    def __init__(self, storage: Storage, cache_bytes: int, filters: bool = True) -> None:
+        self.storage = storage
+        self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
+        self.index_files = IndexFileCache(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes that the caches hold."""
+        return self.index_files.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
+
+    @property
+    def cache_counts(self) -> dict[str, CacheCounts]:
+        """The hits, misses and bytes of each cache."""
+        counts = self.index_files.counts
+        return counts if self.filters is None else {**counts, "filters": self.filters.counts}
+
+    def record_miss(self, entry: IndexFileEntry) -> None:
+        """Record that a search of an index file found none of its keys."""
+        if self.filters is not None:
+            self.filters.record_miss(entry)
+
+
+class Group(NamedTuple):
+    """Keys of one bucket and of the same partitions: their places among the keys of the look-up, and the index files
+    that may hold them, by partition and then by segment."""
+
+    places: Places
+    partitions: Collection[str]
+    files: Sequence[SegmentFile]
+
+
+class Plan:
+    """The index files that may hold the keys of a look-up, and which of these keys pass their Bloom filters. Each way
+    to search the files asks here, for one key as for many."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        view: View,
+        keys: Keys,
+        partitions: Sequence[Collection[str]],
+        selections: Numbers,
+    ) -> None:
+        """`partitions` has sets of partitions of the view, `selections` the number of each key's set."""
+        self._filters = lookup.filters
+        self._view = view
+        self._keys = keys
+        self._partitions = partitions
+        self._selections = selections
+
+    def groups(self) -> Iterator[Group]:
+        """The keys that have a partition, each in one group."""
+        view, buckets = self._view, self._view.spec.buckets
+        if isinstance(self._selections, list):
+            of_keys = zip(self._selections, self._keys.buckets, strict=True)
+            numbers: Numbers = [selection * buckets + bucket for selection, bucket in of_keys]
+        else:
+            numbers = self._selections * buckets + np.asarray(self._keys.buckets)
+        for number, places in _grouped(numbers):
+            selection, bucket = divmod(number, buckets)
+            if partitions := self._partitions[selection]:
+                folders = view.spec.folders_of(partitions)
+                files = [found for folder in folders for found in view.files_of(folder, bucket)]
+                yield Group(places, partitions, files)
+
+    def filter_pays(self, entry: IndexFileEntry, keys: int, spread: bool) -> bool:
+        """Whether to read the Bloom filter of an index file before a search for a number of keys. `spread`: a key may
+        lie in several files."""
+        return self._filters is not None and self._filters.pays(entry, keys, spread, self._view.filter_bytes)
+
+    def passes(self, entry: IndexFileEntry, places: Places, stats: LookupStats) -> Flags:
+        """For each of some keys, whether it passes the Bloom filter of an index file."""
+        assert self._filters is not None
+        return self._filters.passes(entry, places, self._keys.hashes, self._view.filter_bytes, stats)
+
+    def cached_answers(self, entries: Sequence[IndexFileEntry], stats: LookupStats) -> list[bool | None]:
+        """For each index file, whether the first key passes its filter in memory; None where no whole filter is in
+        memory."""
+        assert self._filters is not None
+        return self._filters.cached_answers(entries, int(self._keys.hashes[0]), stats)
+
+    def filter_is_kept(self, entry: IndexFileEntry) -> bool:
+        """Whether the whole filter of an index file is in memory."""
+        return self._filters is not None and self._filters.needs_no_round_trip(entry)
+
+
+def _grouped(numbers: Numbers) -> Iterable[tuple[int, Places]]:
+    """Each number with its places: those of a list in the order of their first places, those of an array ascending."""
+    if isinstance(numbers, list):
+        found: dict[int, list[int]] = {}
+        for place, number in enumerate(numbers):
+            found.setdefault(number, []).append(place)
+        return found.items()
+    if not len(numbers):
+        return []
+    if (numbers == numbers[0]).all():
+        return [(int(numbers[0]), np.arange(len(numbers)))]
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    return zip(numbers[order[begins]].tolist(), np.split(order, begins[1:]), strict=True)
