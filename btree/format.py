@@ -180,13 +180,6 @@ def decode_block_frame(
     return BlockFrame(count, payload, length, end)
 
 
-def child_offset(file_bytes: int, link: int) -> int:
-    """Offset of the block of a link. The link counts from the start of the child to the end of the file.
-
-    (Dione's form, header end + data_bytes - link, is the same number in a sound file.)"""
-    return file_bytes - link
-
-
 def encode_key_value_spec(keys: list[str], values: list[str]) -> bytes:
     """The header text of KEY_VALUE_KEY."""
     return f"{','.join(keys)}|{','.join(values)}".encode()

@@ -51,11 +51,12 @@ class Traversal:
         return block
 
     def child_offset(self, place: Place, record: int) -> int:
-        """The offset of a record's child. Checks the link, but not the child."""
+        """The offset of a record's child: the link counts from there to the end of the file. Checks the link, but not
+        the child. (Dione's form, header end + data_bytes - link, is the same number in a sound file.)"""
         link = place.block.node.keys.link(record)
         if link is None:
             raise BTreeError("a record without a link has no child")
-        offset = fmt.child_offset(self._file.size, link)
+        offset = self._file.size - link
         if not place.block.end <= offset < self._file.size:
             why = f"the child link {link} bytes from the end does not point to a block"
             raise self._file.damaged(why, place.block.offset)

@@ -57,9 +57,9 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (2_640, 12),
-    "btree": (5_030, 21),
+    "btree": (5_020, 21),
     "sources": (16_280, 61),
-    "shadow": (18_300, 85),
+    "shadow": (18_280, 83),
     "jobs": (7_470, 34),
     "indexer": (4_400, 25),
     "service": (7_720, 39),

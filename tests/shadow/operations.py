@@ -20,7 +20,7 @@ from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.fetch.page_maps import prove_page_maps, without_maps
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup.bloom_filters import open_filter
+from gnomon.shadow.lookup.index_files import open_filter
 from gnomon.shadow.lookup.plan import parse_key
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum

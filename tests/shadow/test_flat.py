@@ -9,8 +9,8 @@ import pytest
 
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
-from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.results import Query
+from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.metadata.snapshots import read_spec
 from gnomon.shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat

@@ -25,7 +25,7 @@ from gnomon.shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from gnomon.shadow.fetch.costs import FetchStats
+from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.snapshot_view import newest_good_view, newest_view
 from gnomon.shadow.metadata.snapshots import SPEC_PATH, snapshot_path

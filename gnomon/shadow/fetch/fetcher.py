@@ -20,9 +20,8 @@ from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values, stored_array
 from gnomon.shadow.errors import OF_ONE_FILE, StalePointer
-from gnomon.shadow.fetch.costs import FetchReads, FetchStats
 from gnomon.shadow.fetch.page_maps import MapsFolder
-from gnomon.shadow.fetch.source_files import SourceFiles
+from gnomon.shadow.fetch.source_files import FetchReads, FetchStats, SourceFiles
 from gnomon.shadow.lookup import Hit, InFile, covered_in
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (

@@ -3,13 +3,11 @@
 - `plan`           the index files that may hold keys, for one key as for many
 - `point`          the entries of one key or a few
 - `batch`          the entries of many keys, in Arrow
-- `index_files`    index files, written, opened and kept open
-- `bloom_filters`  Bloom filters of index files, and when a look-up reads one
+- `index_files`    index files and their Bloom filters, written, opened and kept open
 - `entries`        the entries of a key as rows, live entries as Arrow batches
 """
 
 from gnomon.shadow.lookup.batch import Matcher, Matches, MatchStats
-from gnomon.shadow.lookup.bloom_filters import FILTER_FOLDER, open_filter
 from gnomon.shadow.lookup.entries import (
     KEY,
     PARTITION,
@@ -20,7 +18,14 @@ from gnomon.shadow.lookup.entries import (
     matched_entries,
     scan_entries,
 )
-from gnomon.shadow.lookup.index_files import INDEX_FILE_SUFFIX, covered_in, read_index_file, write_index_file
+from gnomon.shadow.lookup.index_files import (
+    FILTER_FOLDER,
+    INDEX_FILE_SUFFIX,
+    covered_in,
+    open_filter,
+    read_index_file,
+    write_index_file,
+)
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
 

@@ -21,7 +21,7 @@ from gnomon.btree.blocks import LONGEST_GUESS_BYTES, LookupStats
 from gnomon.btree.errors import TooMany
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import KeyBatch, SortedKeys, stored_array
-from gnomon.shadow.lookup.bloom_filters import Places
+from gnomon.shadow.lookup.index_files import Places
 from gnomon.shadow.lookup.plan import Group, Keys, Lookup, Plan, Where
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View
 from gnomon.shadow.tables import asked_values

@@ -14,8 +14,7 @@ from gnomon.btree.hashing import buckets_of, plain_column, plain_keys, xxhash64,
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.lookup.bloom_filters import BloomFilters, Flags, Numbers, Places
-from gnomon.shadow.lookup.index_files import IndexFileCache
+from gnomon.shadow.lookup.index_files import BloomFilters, Flags, IndexFileCache, Numbers, Places
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
 from gnomon.shadow.storage import CacheCounts, Storage
 from gnomon.shadow.tables import as_partition_value

@@ -84,7 +84,7 @@ class SourceFileEntry:
     ctime_ns: int = 0
     ragged: int = 0
 
-    @property
+    @cached_property
     def info(self) -> FileInfo:
         return FileInfo(self.path, self.size, self.mtime_ns, self.etag, self.ctime_ns)
 

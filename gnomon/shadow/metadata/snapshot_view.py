@@ -64,9 +64,12 @@ class View:
     def where(self, asked: Mapping[str, object] | None) -> dict[str, frozenset[Stored]]:
         """The partition values that a `where` names, as `partitions.check_where` finds them. PartitionNotFound also
         where no partition has the values of all columns together."""
-        where = check_where(asked, self.spec.partitions, self.spec.partition_types, self._values_of)
+        there = self._values_of  # made in any case, so that `AtHand.is_ready` is true after a look-up
+        if asked is None:
+            return {}
+        where = check_where(asked, self.spec.partitions, self.spec.partition_types, there)
         if len(where) > 1 and not any(matches(values, where) for values in self.partition_values.values()):
-            named = " and ".join(f"{name}={shortened(str(value))}" for name, value in (asked or {}).items())
+            named = " and ".join(f"{name}={shortened(str(value))}" for name, value in asked.items())
             raise PartitionNotFound(f"where: no partition has {named} together")
         return where
 

@@ -54,13 +54,14 @@ from gnomon.shadow.storage.locations import (
     split,
     storage_at,
 )
-from gnomon.shadow.storage.retries import looked_twice, patiently
+from gnomon.shadow.storage.retries import patiently
 from gnomon.shadow.storage.trace import Step, Trace, TracedReader, step_of
 from gnomon.shadow.storage.waiting import (
     WouldWait,
     awaited,
     check_deadline,
     check_may_wait,
+    looked_twice,
     may_wait,
     status_in_memory,
     within,

@@ -30,7 +30,8 @@ from gnomon.shadow.storage.contract import (
 )
 from gnomon.shadow.storage.object_clients import Clients, Meaning, RangeRefused, connect, no_bucket, translated
 from gnomon.shadow.storage.remote_file import Range, RemoteFile
-from gnomon.shadow.storage.retries import Expired, Passing, Patience, looked_twice, next_of, retried
+from gnomon.shadow.storage.retries import Expired, Passing, Patience, next_of, retried
+from gnomon.shadow.storage.waiting import looked_twice
 
 OWNER = "gnomonput"  # metadata key of the put's random word (Azure requires a name of letters)
 LARGEST_PUT = 5 << 30  # bytes: the limit of one S3 request. A multipart put has no condition that obstore can set

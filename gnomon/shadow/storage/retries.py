@@ -15,12 +15,10 @@ from typing import TypeVar
 from gnomon.base.errors import Action, GnomonError
 from gnomon.shadow.errors import OutOfTime, Unreachable, UsageError
 from gnomon.shadow.storage.concurrency import threads
-from gnomon.shadow.storage.contract import Readable
 from gnomon.shadow.storage.locations import host
 from gnomon.shadow.storage.waiting import awaited, check_deadline, check_may_wait, left, out_of_time
 
 _CHANCE = random.SystemRandom()  # callers may have seeded the module's own generator
-AGAIN = 0.1  # seconds
 MINUTES = "GNOMON_STORE_MINUTES"
 WAITING = 64  # calls at a time to one store that have a deadline
 Result = TypeVar("Result")
@@ -132,16 +130,3 @@ def next_of(pages: Iterator[Result], seconds: float, where: str) -> Result | Non
         pool.leave(future)
         what = f"the store's listing brings no name for {seconds:g} s"
         raise Unreachable(what, where, action=Action.RUN_AGAIN) from None
-
-
-def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
-    """The result of a look at a file. On a remote store the look is made again after one of the `doubtful` errors,
-    which say that the file is damaged or gone; the error of the second look is raised."""
-    try:
-        return look()
-    except doubtful:
-        if not storage.is_remote:
-            raise
-    remaining = left()
-    time.sleep(AGAIN if remaining is None else min(AGAIN, remaining))
-    return look()

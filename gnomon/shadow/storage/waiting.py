@@ -1,5 +1,5 @@
-"""How long a call may wait: the deadline of a caller for its work in all threads, before which it may leave; and work
-that must not wait, for callers that have other work to do meanwhile.
+"""How long a call may wait: the deadline of a caller for its work in all threads, before which it may leave; a
+second look at a file after a short wait; and work that must not wait, for callers that have other work meanwhile.
 
 Work that must not wait reads a bounded number of bytes, and only from files of this machine's own disks whose bytes the
 system has in memory. Linux can be asked to look a path up without a wait: it refuses where it would have to ask a disk
@@ -19,7 +19,9 @@ from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from gnomon.shadow.errors import OutOfTime
+from gnomon.shadow.storage.contract import Readable
 
+PAUSE = 0.1  # seconds before a second look at a file
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -96,6 +98,19 @@ def awaited(future: "Future[Result]", what: str) -> Result:
         future.cancel()
         raise out_of_time(what)
     return future.result()
+
+
+def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
+    """The result of a look at a file. On a remote store the look is made again after one of the `doubtful` errors,
+    which say that the file is damaged or gone; the error of the second look is raised."""
+    try:
+        return look()
+    except doubtful:
+        if not storage.is_remote:
+            raise
+    remaining = left()
+    time.sleep(PAUSE if remaining is None else min(PAUSE, remaining))
+    return look()
 
 
 # ext2 to ext4, XFS, Btrfs, F2FS, tmpfs: they keep the status of a known file in memory, and nobody else changes it.

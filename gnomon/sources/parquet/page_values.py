@@ -117,12 +117,16 @@ def decompress_page(
 def values_at(data: memoryview, width: int, positions: Sequence[int], limit: int) -> list[int]:
     """The numbers at ascending `positions`. ValueError where the bytes end before them, or for a number that is not
     below `limit`; ArrowException where pyarrow finds such an error."""
-    if not positions:
-        return []
-    found = kernel.hybrid_values(data, width, positions, COMPILED_RUNS if kernel.COMPILED else RUNS)
+    found = _values_by_loop(data, width, positions, limit) if positions else []
     if found is None:
         found = decode_hybrid(data, width, positions[-1] + 1, limit)[np.array(positions)].tolist()
-    if max(found) >= limit:
+    return found
+
+
+def _values_by_loop(data: memoryview, width: int, positions: Sequence[int], limit: int) -> list[int] | None:
+    """As `values_at`. None where the numbers have too many runs for a loop."""
+    found = kernel.hybrid_values(data, width, positions, COMPILED_RUNS if kernel.COMPILED else RUNS)
+    if found is not None and max(found) >= limit:
         raise ThriftError(f"index {max(found)} where there are {limit}")
     return found
 
@@ -143,8 +147,8 @@ class NeedsPyarrow(Exception):
 
 
 @contextmanager
-def decoding(place: ChunkPlace, offset: int) -> Iterator[None]:
-    """Convert errors of decoders to DamagedSource: they are about the bytes at `offset`, never about the reader."""
+def decoding(place: ChunkPlace, offset: int | None = None) -> Iterator[None]:
+    """Convert errors of decoders to DamagedSource at `offset` (None: at the chunk): they are never about the reader."""
     try:
         yield
     except pa.ArrowNotImplementedError as error:
@@ -248,14 +252,14 @@ class BooleanRuns:
 
 
 class DictionaryIndices:
-    """Indices into a dictionary. From the second use on, it decodes and keeps all indices up to the last wanted one.
-    Safe to share between threads."""
+    """Indices into a dictionary. Where they have too many runs for a loop, it decodes and keeps all indices up to the
+    last wanted one. Safe to share between threads."""
 
     def __init__(self, body: memoryview) -> None:
         if len(body) and body[0] > WIDTH_LIMIT:
             raise ThriftError(f"indices of {body[0]} bits")
         self._body = body
-        self._known: NDArray[np.int32] | None = None
+        self._known: NDArray[np.int32] = np.zeros(0, np.int32)
 
     def indices(self, spans: Sequence[Span], limit: int) -> list[int]:
         """The indices of ascending `spans`, each less than `limit`. Raises as `PageValues.plain`."""
@@ -266,16 +270,12 @@ class DictionaryIndices:
             raise ThriftError("no bytes where indices should be")
         if limit > NUMBERS_LIMIT:
             raise NeedsPyarrow
-        return self._indices(positions, limit)
-
-    def _indices(self, positions: Sequence[int], limit: int) -> list[int]:
         known, body, width = self._known, self._body[1:], self._body[0]
-        if known is None:
-            self._known = np.zeros(0, np.int32)
-            return values_at(body, width, positions, limit)
         if positions[-1] >= len(known):
-            known = decode_hybrid(body, width, positions[-1] + 1, limit)
-            self._known = known
+            found = _values_by_loop(body, width, positions, limit)
+            if found is not None:
+                return found
+            self._known = known = decode_hybrid(body, width, positions[-1] + 1, limit)
         return [known.item(position) for position in positions]
 
 

@@ -24,7 +24,7 @@ from gnomon.sources.pointers import distinct_rows, even_splits, first_of_each, i
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 ENDING = 8  # bytes: footer length, magic
-MOST_SCHEMAS = 16  # of different columns, that a file keeps
+MOST_CHOICES = 16  # of columns, that a file keeps
 INT32_MAX = (1 << 31) - 1
 
 
@@ -87,14 +87,15 @@ class ParquetFile:
         self.group_rows = [group.rows for group in footer.row_groups]
         total = sum(max(chunk.compressed, 0) for group in footer.row_groups for chunk in group.chunks)
         self.row_bytes = min(max(total // max(self.rows, 1), 1), INT32_MAX)  # the value of `data_size` in `scan`
-        self._schemas: dict[tuple[int, ...], pa.Schema] = {}
+        self._footer_bytes = footer.cache_bytes
+        self._choices: dict[tuple[str, ...], tuple[list[Column], pa.Schema]] = {}
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
 
     @property
     def cache_bytes(self) -> int:
-        return self._footer.cache_bytes + self._types.cache_bytes + self._planner.cache_bytes
+        return self._footer_bytes + self._types.cache_bytes + self._planner.cache_bytes
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         leaves = [leaf.ordinal for name in columns if name in self._by_name for leaf in self._by_name[name].leaves]
@@ -136,23 +137,25 @@ class ParquetFile:
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = reader.name
-        requested = self._columns(columns, path)
+        requested, schema = self._choice(tuple(columns), path)
         rows, places = distinct_rows(pointers, self.rows, path)
         if not requested:
             return table_without_columns(len(places))
-        distinct = {column.ordinal: column for column in requested}
-        found = dict(zip(distinct, self._found(reader, path, list(distinct.values()), rows), strict=True))
-        ordinals = tuple([column.ordinal for column in requested])
-        table = pa.Table.from_arrays([found[ordinal] for ordinal in ordinals], schema=self._schema_of(ordinals))
-        return in_pointer_order(table, places)
+        distinct = list(dict.fromkeys(columns))
+        found = self._found(reader, path, requested, rows)
+        if len(distinct) < len(columns):
+            found = [found[distinct.index(name)] for name in columns]
+        return in_pointer_order(pa.Table.from_arrays(found, schema=schema), places)
 
-    def _schema_of(self, ordinals: tuple[int, ...]) -> pa.Schema:
-        """The schema of some columns, kept for later fetches."""
-        found = self._schemas.get(ordinals)
+    def _choice(self, names: tuple[str, ...], path: str) -> tuple[list[Column], pa.Schema]:
+        """The distinct columns of these names, and the schema of a table of the names, kept for later fetches."""
+        found = self._choices.get(names)
         if found is None:
-            if len(self._schemas) >= MOST_SCHEMAS:
-                self._schemas.clear()
-            found = self._schemas[ordinals] = pa.schema([self._types.schema.field(ordinal) for ordinal in ordinals])
+            columns = self._columns(names, path)
+            schema = pa.schema([self._types.schema.field(column.ordinal) for column in columns])
+            if len(self._choices) >= MOST_CHOICES:
+                self._choices.clear()
+            found = self._choices[names] = list({column.ordinal: column for column in columns}.values()), schema
         return found
 
     def keep_in(self, pages: KeptPages) -> None:
@@ -161,7 +164,7 @@ class ParquetFile:
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         path = reader.name
         rows, _ = distinct_rows(pointers, self.rows, path)
-        self._planner.plan(reader, path, list(dict.fromkeys(self._columns(columns, path))), rows)
+        self._planner.plan(reader, path, self._choice(tuple(columns), path)[0], rows)
 
     def _found(
         self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Rows

@@ -187,7 +187,7 @@ class LeafRead:
             raise NeedsPyarrow
         limit = self._dictionary.count
         try:
-            with decoding(self._place, self._place.chunk.start):
+            with decoding(self._place):
                 if map.kept is not None:
                     return entries, map.kept_indices(values, limit)
                 found = [map.indices(content, part.begin, part.values, limit) for part, content in contents]
@@ -298,7 +298,7 @@ class RowAssembler:
             column = self._requested[i]
             kind = self._types.kinds[column.ordinal]
             if has_arrow_layout(column, kind, each.rows):
-                with decode_errors(each.place, each.place.chunk.start):
+                with decoding(each.place):
                     found[i] = build_array(column, kind, concatenate([rows for [rows] in each.leaves]))
             else:
                 others.append((i, column, each))

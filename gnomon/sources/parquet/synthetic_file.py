@@ -290,6 +290,7 @@ class ArrowTypes:
             [self._instant(field, column) for field, column in zip(self._schema(), footer.columns, strict=True)]
         )
         self.kinds = self.schema.types
+        self.cache_bytes = 500 * len(footer.columns)
 
     @staticmethod
     def _instant(field: pa.Field, column: Column) -> pa.Field:
@@ -299,10 +300,6 @@ class ArrowTypes:
             return field.with_type(pa.timestamp("us", "UTC"))
         return field
 
-    @property
-    def cache_bytes(self) -> int:
-        return 500 * len(self._footer.columns) + sum(made.cache_bytes for made in list(self._templates.values()))
-
     def template(self, columns: Sequence[Column]) -> FooterTemplate:
         """The template for these columns. Cached, up to `CHOICES` templates besides those of single columns."""
         key = tuple([column.ordinal for column in columns])
@@ -311,6 +308,8 @@ class ArrowTypes:
             if len(self._templates) >= len(self._footer.columns) + CHOICES:
                 self._templates.clear()
             made = self._templates[key] = FooterTemplate(self._footer, columns, self._fields)
+            sizes = [each.cache_bytes for each in list(self._templates.values())]
+            self.cache_bytes = 500 * len(self._footer.columns) + sum(sizes)
         return made
 
     def _schema(self) -> pa.Schema:

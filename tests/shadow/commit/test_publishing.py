@@ -12,8 +12,7 @@ from gnomon.btree.errors import DamagedIndexFile, UnsortedKeys
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
-from gnomon.shadow.lookup.bloom_filters import filter_path
-from gnomon.shadow.lookup.index_files import index_file_path, write_index_file
+from gnomon.shadow.lookup.index_files import filter_path, index_file_path, write_index_file
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.manifests import IndexFileEntry
 from gnomon.shadow.metadata.snapshots import create_spec, newest_snapshot, read_snapshot, read_spec

@@ -14,8 +14,8 @@ from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import record
 from gnomon.shadow.errors import DamagedIndexFile
-from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
+from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.manifests import SourceFileEntry

@@ -20,7 +20,7 @@ import pytest
 from gnomon.btree.blocks import LookupStats
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
-from gnomon.shadow.fetch.costs import FetchReads
+from gnomon.shadow.fetch.source_files import FetchReads
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.metadata.spec import KeyColumn

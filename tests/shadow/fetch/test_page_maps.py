@@ -17,10 +17,10 @@ from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
-from gnomon.shadow.fetch.costs import FetchReads, FetchStats
 from gnomon.shadow.fetch.fetcher import Fetcher, Located
 from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
 from gnomon.shadow.fetch.results import Query
+from gnomon.shadow.fetch.source_files import FetchReads, FetchStats
 from gnomon.shadow.index import Index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum

@@ -12,11 +12,11 @@ from gnomon.btree.errors import DamagedIndexFile
 from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, publish
 from gnomon.shadow.errors import IndexFileGone
-from gnomon.shadow.fetch.costs import FetchStats
 from gnomon.shadow.fetch.results import Query
+from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup import bloom_filters
-from gnomon.shadow.lookup.bloom_filters import filter_path
+from gnomon.shadow.lookup import index_files
+from gnomon.shadow.lookup.index_files import filter_path
 from gnomon.shadow.metadata.manifests import IndexFileEntry
 from gnomon.shadow.storage import Trace
 from tests.shadow.make_index import Build, index_source, write_source
@@ -183,7 +183,7 @@ def test_a_vacuumed_filter_leads_to_the_newest_snapshot(place: str, tmp_path: Pa
 
 
 def test_no_more_misses_are_recorded_than_stated(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bloom_filters, "MAX_RECORDED_MISSES", 1)
+    monkeypatch.setattr(index_files, "MAX_RECORDED_MISSES", 1)
     index = open_index(place)
     for day in range(DAYS):
         for key in (1, 3, 5, 7):

@@ -10,7 +10,7 @@ import pytest
 from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
-from gnomon.shadow.fetch.costs import FetchStats
+from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import index_files
 from gnomon.shadow.lookup.plan import ParsedKey, parse_key

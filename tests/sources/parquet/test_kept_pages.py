@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.base import kernel
 from gnomon.sources import DamagedSource, open_mapped
 from gnomon.sources.contract import Sized
+from gnomon.sources.parquet.page_values import RUNS, DictionaryIndices
+from gnomon.sources.parquet.thrift import ThriftError
 from tests.profiles import examples
 from tests.sources.parquet.test_select import CODECS, ROWS, random_options, random_table
 from tests.sources.parquet_files import flat_table, nested_table, written
@@ -122,3 +125,21 @@ def test_a_damaged_page_is_reported_each_time() -> None:
         else:
             with pytest.raises(DamagedSource, match="column text: row group 0"):
                 source.fetch(reader, [(row, 0)], ["text"])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_indices_of_many_runs_are_the_same_at_each_use_and_checked_at_each(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more runs than the loop takes, pyarrow decodes the indices once, and they are kept."""
+    monkeypatch.setattr(kernel, "COMPILED", compiled and kernel.COMPILED)
+    numbers = [run % 13 for run in range(3 * RUNS) for _ in range(8)]
+    body = b"\x04" + b"".join(bytes([8 << 1, run % 13]) for run in range(3 * RUNS))
+    indices = DictionaryIndices(memoryview(body))
+    for positions in ([5], [len(numbers) - 1], [0, 9, 1000], [1200, 1300], [len(numbers) - 9]):
+        spans = [(position, position + 1) for position in positions]
+        assert indices.indices(spans, 13) == [numbers[position] for position in positions]
+    indices = DictionaryIndices(memoryview(body))
+    for _ in range(2):
+        with pytest.raises((ThriftError, pa.ArrowException, OSError)):
+            indices.indices([(0, len(numbers))], 12)
