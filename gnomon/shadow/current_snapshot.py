@@ -35,7 +35,7 @@ from gnomon.shadow.metadata import (
     source_of,
 )
 from gnomon.shadow.newest_version import ReadThroughLimits
-from gnomon.shadow.storage import FileInfo, Readable, Storage, is_local, join, looked_twice
+from gnomon.shadow.storage import FileInfo, Storage, is_local, join, looked_twice
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
@@ -224,27 +224,23 @@ class CurrentSnapshot:
             what = f"the store does not list snapshot {present.number}, which is there, and is answered from"
             raise Unreachable(what, self._storage.root, action=Action.RUN_AGAIN_ANSWERING)
 
-    def answer(self, read: Callable[[State], Result], lacks_a_file: Callable[[Result], bool]) -> Result:
-        """Read an answer from the current state. Where a vacuum has removed a file of the index (IndexFileGone, or an
-        answer that `lacks_a_file`), read it again from a newer snapshot, which does not need that file. Damage on a
-        remote store is believed once a second look finds it.
+    def answer(self, read: Callable[[State], tuple[Result, bool]]) -> Result:
+        """Read an answer from the current state. `read` returns it, and whether it lacks a file of the index. Where a
+        vacuum has removed such a file (or `read` raises IndexFileGone), read it again from a newer snapshot, which does
+        not need that file. Damage on a remote store is believed once a second look finds it.
 
         IndexFileGone where no snapshot is newer, SnapshotNotFound where the pinned one was vacuumed."""
         while True:
             state = self.state
+            remote = state.source is not None and state.source.storage.is_remote
+            storage = state.source.storage if state.source is not None and remote else self._storage
             try:
-                answer = self._look(read, state)
-                if not lacks_a_file(answer) or not self._moved_from(state.view):
+                answer, lacks_a_file = looked_twice(storage, partial(read, state), (DamagedIndexFile, DamagedSource))
+                if not lacks_a_file or not self._moved_from(state.view):
                     return answer
             except IndexFileGone:
                 if not self._moved_from(state.view):
                     raise
-
-    def _look(self, read: Callable[[State], Result], state: State) -> Result:
-        storage: Readable = self._storage
-        if state.source is not None and state.source.storage.is_remote:
-            storage = state.source.storage
-        return looked_twice(storage, partial(read, state), (DamagedIndexFile, DamagedSource))
 
     def _moved_from(self, view: View) -> bool:
         """Refresh, and return whether there is a newer snapshot than `view`. SnapshotNotFound where the pinned one is

@@ -321,9 +321,7 @@ class Index:
 
     def answer(self, query: Query) -> list[Answer | Exception]:
         """The answer of each key of a query: like `answer_each` if the query has `each`, else like `answer_many`."""
-        return self._answer(
-            query, lambda state, found: answers(found, state.fetcher, found.view.checked_columns(query.columns), query)
-        )
+        return self._answer(query, lambda state, found: answers(found, state.fetcher, query), Ahead(query.stats))
 
     def table_many(
         self,
@@ -350,28 +348,28 @@ class Index:
 
             return answer_table(found, state.fetcher, names, Rows(found, names, query), schemas)
 
-        return self._answer(query, tabled)
+        return self._answer(query, tabled, Ahead(query.stats))
 
     # -- one query -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, query: Query, use: Callable[[State, Found], Result]) -> Result:
-        """Look up the keys of a query, open source files ahead, and make an answer from the hits."""
-        ahead = Ahead(query.stats)
+    def _answer(self, query: Query, make: Callable[[State, Found], Result], ahead: Ahead | None) -> Result:
+        """Look up the keys of a query, open source files `ahead`, and make an answer from the hits."""
 
-        def read(state: State) -> tuple[Found, Result]:
+        def read(state: State) -> tuple[Result, bool]:
             found = self._find(state, query, ahead)
-            return found, use(state, found)
+            return make(state, found), any(isinstance(hits.failure, IndexFileGone) for hits in found.hits)
 
         try:
-            return self._current.answer(read, lambda pair: _lacks_a_file(pair[0]))[1]
+            return self._current.answer(read)
         finally:
-            ahead.end()
+            if ahead is not None:
+                ahead.end()
 
     def _found(self, query: Query) -> Found:
         """The hits of the keys of a query, from the index alone."""
-        return self._current.answer(lambda state: self._find(state, query), _lacks_a_file)
+        return self._answer(query, lambda _, found: found, None)
 
-    def _find(self, state: State, query: Query, ahead: Ahead | None = None) -> Found:
+    def _find(self, state: State, query: Query, ahead: Ahead | None) -> Found:
         start = time.perf_counter_ns()
         view, stats = state.view, query.stats
         opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
@@ -423,11 +421,6 @@ class Index:
         type. Files that changed, are gone or cannot be read are skipped. SourceError of the last such file where no
         readable file has one of the columns."""
         return self._current.state.schemas(names)
-
-
-def _lacks_a_file(found: Found) -> bool:
-    """Whether a key has no answer because a file of the index is gone."""
-    return any(isinstance(hits.failure, IndexFileGone) for hits in found.hits)
 
 
 def _raised(answer: Answer | Exception) -> Answer:

@@ -27,16 +27,16 @@ def test_each_newer_snapshot_is_asked_until_one_has_all_its_files(tmp_path: Path
     commit(tmp_path, 1)
     asked = []
 
-    def read(state: State) -> int:
+    def read(state: State) -> tuple[int, bool]:
         asked.append(state.view.snapshot.number)
         if len(asked) == 4:
-            return asked[-1]
+            return asked[-1], False
         commit(tmp_path, len(asked) + 1)
         if raises:
             raise IndexFileGone("missing", "x.btree.avro")
-        return 0
+        return 0, True
 
-    assert current(tmp_path).answer(read, lambda answer: answer == 0) == 4
+    assert current(tmp_path).answer(read) == 4
     assert asked == [1, 2, 3, 4]
 
 
@@ -45,11 +45,11 @@ def test_without_a_newer_snapshot_the_missing_file_is_the_answer(tmp_path: Path,
     commit(tmp_path, 1)
     asked = []
 
-    def gone(state: State) -> str:
+    def gone(state: State) -> tuple[str, bool]:
         asked.append(state.view.snapshot.number)
         raise IndexFileGone("missing", "x.btree.avro")
 
     with pytest.raises(IndexFileGone):
-        current(tmp_path, pinned).answer(gone, bool)
-    assert current(tmp_path, pinned).answer(lambda state: "lacks a file", bool) == "lacks a file"
+        current(tmp_path, pinned).answer(gone)
+    assert current(tmp_path, pinned).answer(lambda state: ("lacks a file", True)) == "lacks a file"
     assert asked == [1]

@@ -319,11 +319,11 @@ def _owners(keys: Sequence[int], counts: Sequence[int]) -> np.ndarray:
     return np.repeat(np.array(keys, np.int64), counts)
 
 
-def answers(found: Found, fetcher: Fetcher | None, columns: Sequence[str], query: Query) -> list[Answer | Exception]:
+def answers(found: Found, fetcher: Fetcher | None, query: Query) -> list[Answer | Exception]:
     """The answer of each key, or, with the query's `each`, its error. Without a fetcher, as in a key-value folder, the
     entries are the rows."""
     begin = time.perf_counter_ns()
-    stats = query.stats
+    stats, columns = query.stats, found.view.checked_columns(query.columns)
     rows = Rows(found, columns, query)
     made: dict[int, list[dict[str, Any]]] = {}
     if fetcher is None:
