@@ -131,8 +131,9 @@ class Search:
 
     def find(self, stats: LookupStats) -> list[Hits]:
         """The hits of each key, by partition, then by segment, then in the order of the index file."""
-        remote = [file for file in self._files if not self._index_files.needs_no_round_trip(file.entry)]
-        if remote and self._options.before_reads is not None:
+        if self._options.before_reads is not None and (
+            remote := [file for file in self._files if not self._index_files.needs_no_round_trip(file.entry)]
+        ):
             self._options.before_reads(remote)
         found: dict[int, Hits] = {}
         most, flat = self._options.most_hits, self._view.spec.flat

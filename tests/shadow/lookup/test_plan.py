@@ -1,6 +1,7 @@
 """shadow/lookup/plan.py: the same index files and filters for a key, however many keys come with it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key, stored_array
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.lookup.plan import FEW_KEYS, Keys, Lookup, Plan
+from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
@@ -52,6 +54,17 @@ def test_one_key_a_list_and_columns_of_keys_ask_the_same_files_and_filters(index
     assert planned(index, Keys(spec, KEYS), every, selections) == one_by_one
     columns = [stored_array([key for (key,) in KEYS], "string")]
     assert planned(index, Keys(spec, columns=columns), every, np.array(selections)) == one_by_one
+
+
+@pytest.mark.parametrize("kind", ["string", "bigint", "double", "decimal(9,2)", "decimal(30,2)", "date", "binary"])
+def test_keys_of_which_none_is_left_have_no_group(index: Index, kind: str) -> None:
+    spec = replace(index.spec, keys=(KeyColumn("k", kind),))
+    for columns in ([stored_array([], kind)], [stored_array([None], kind).take(pa.array([], pa.int64()))]):
+        keys = Keys(spec, columns=columns)
+        assert (
+            list(Plan(Lookup(storage_at(index.location), 0), index.view, keys, [("dt=1",)], np.zeros(0, int)).groups())
+            == []
+        )
 
 
 def test_keys_without_a_partition_ask_no_file(index: Index) -> None:
