@@ -1,25 +1,31 @@
 """How much the random and the exhaustive tests try: `GNOMON_TEST_PROFILE` is one of these.
 
-| profile | hypothesis | bytes that are flipped |
-|---|---|---|
-| `quick` | a tenth of the examples, at least 5 | every 13th, and the first and last 16 |
-| `rotating` (if unset) | `full` in an eighth of the files, another one each day; `quick` in the others | the same |
-| `full` | all | all |
-| `nightly` | ten times as many | all |
+| profile | hypothesis | bytes that are flipped | long cases of one kind |
+|---|---|---|---|
+| `quick` | a tenth of the examples, at least 5 | every 13th, and the first and last 16 | a third |
+| `rotating` (if unset) | `full` in an eighth of the files, another one each day; `quick` in the others | | |
+| `full` | all | all | all |
+| `nightly` | ten times as many | all | all |
+
+The third, too, is another one each day.
 """
 
 import datetime
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hypothesis import settings
+
+Case = TypeVar("Case")
 
 VARIABLE = "GNOMON_TEST_PROFILE"
 SHARES = {"quick": 0.1, "full": 1.0, "nightly": 10.0}  # of the examples that a test asks for
 ROTATING = "rotating"
 EIGHTHS = 8
+THIRDS = 3
 FEWEST_EXAMPLES = 5
 HYPOTHESIS_DEFAULT = 100
 STRIDE = 13
@@ -49,6 +55,17 @@ def stride(full: int) -> int:
     return full * STRIDE if _current[0] == "quick" else full
 
 
+def cases(all_of_them: Iterable[Case]) -> list[Case]:
+    """The cases that a test runs, of many of one kind, where each takes long."""
+    found = list(all_of_them)
+    return found[_today() % max(1, min(THIRDS, len(found))) :: THIRDS] if _current[0] == "quick" else found
+
+
+def _today() -> int:
+    """The day, in days."""
+    return datetime.date.today().toordinal()
+
+
 def load() -> None:
     """Make the profiles hypothesis' own: no deadlines, for tests measure no time."""
     for name, share in SHARES.items():
@@ -60,8 +77,7 @@ def load() -> None:
 def begin(file: Path) -> None:
     """Take the profile of a test file, before it is imported and before each of its tests."""
     if PROFILE == ROTATING:
-        today = datetime.date.today().toordinal()
-        wanted = "full" if (zlib.crc32(file.name.encode()) + today) % EIGHTHS == 0 else "quick"
+        wanted = "full" if (zlib.crc32(file.name.encode()) + _today()) % EIGHTHS == 0 else "quick"
         if wanted != _current[0]:
             _current[0] = wanted
             settings.load_profile(wanted)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gnomon.shadow.errors import GnomonError, Unreadable
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
+from tests.profiles import cases
 
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]})
 NEW = pa.table({"id": ["c"], "v": [3]})
@@ -129,8 +131,7 @@ def shown_as(path: str) -> tuple[str, str]:
     return path.replace("\n", "\\n").replace("\0", "\\x00")[:160], path.replace("\n", " ")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("call", "kind"), cases(product(CALLS, KINDS)))
 def test_a_call_says_what_is_missing_as_an_error_of_gnomon(at: Path, call: str, kind: str) -> None:
     path = str(KINDS[kind](at))
     with pytest.raises(GnomonError) as raised:
@@ -140,8 +141,7 @@ def test_a_call_says_what_is_missing_as_an_error_of_gnomon(at: Path, call: str, 
     assert raised.value.action is not None or raised.value.expected is not None or "; " in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", TYPED)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "kind"), cases(product(COMMANDS, TYPED)))
 def test_a_command_says_what_is_missing_on_one_line(
     at: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

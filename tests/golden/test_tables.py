@@ -19,6 +19,7 @@ from pyiceberg.table import StaticTable
 from tests.golden import tables
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact_rows
+from tests.profiles import cases
 
 REFUSED = {
     "delta_widened": (DeltaError, "Unsupported table features required: .TypeWidening."),
@@ -146,7 +147,7 @@ BY_HAND: dict[str, Callable[[Version], pa.Table]] = {
 READ_TWICE = [table for table in TABLES if table.name in BY_HAND or table.name not in REFUSED]
 
 
-@pytest.mark.parametrize("table", READ_TWICE, ids=str)
+@pytest.mark.parametrize("table", cases(READ_TWICE), ids=str)
 def test_a_second_reader_reads_the_same_rows_at_each_version(table: Table) -> None:
     read = BY_HAND.get(table.name, READERS[table.format])
     for version in table.versions:

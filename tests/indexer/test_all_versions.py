@@ -22,6 +22,7 @@ from gnomon.shadow.search.all_versions import NO_VERSION
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import MAIN
 from tests.golden.tables import TABLES, Table, Version
+from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 
 BY_NAME = {table.name: table for table in TABLES}
@@ -90,7 +91,7 @@ def keys_of(table: Table) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("covered", [pytest.param("oldest", marks=pytest.mark.slow), "newest", "several"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", cases(NAMES))
 def test_each_key_is_live_in_exactly_the_versions_in_which_spark_reads_it(
     name: str, covered: str, tmp_path: Path
 ) -> None:

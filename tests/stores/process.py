@@ -22,6 +22,10 @@ class HttpServer(ThreadingHTTPServer):
 
     request_queue_size = 128  # a client that finds the queue full tries again after a second
 
+    def serve_forever(self, poll_interval: float = 0.01) -> None:
+        """Serve until a shutdown, which waits for as long as a poll takes: half a second, as Python has it."""
+        super().serve_forever(poll_interval)
+
 
 @dataclass(frozen=True)
 class Store:

@@ -33,6 +33,7 @@ from gnomon.shadow.tables import LakeSource, lake_source
 from gnomon.shadow.verify.snapshot import verify
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
+from tests.profiles import cases
 from tests.spark_fixtures import to_arrow
 
 Rows = list[dict[str, Any]]
@@ -129,7 +130,7 @@ def follow(spark: SparkSession | None, table: Table, tmp_path: Path) -> None:
     assert (bool(refused), bool(rebuilt)) == (table.name in REFUSED, table.name in REBUILT)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=str)
+@pytest.mark.parametrize("table", cases(TABLES), ids=str)
 def test_an_index_of_the_first_version_reads_the_newest_one_through(table: Table, tmp_path: Path) -> None:
     """All changes between two versions, of rows and of columns, by the log of the table alone."""
     first = next(version for version in table.versions if not version.gone and version.rows())

@@ -19,6 +19,7 @@ from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, rows
+from tests.profiles import cases
 
 KEYS = ["id"]
 # The calls of a build before which another program may run, in their order.
@@ -91,7 +92,7 @@ def ids(index: str) -> list[int]:
     return [key for key in range(60) if open_index(index).contains(key)]
 
 
-@pytest.mark.parametrize(("slow", "moment"), CASES)
+@pytest.mark.parametrize(("slow", "moment"), cases(CASES))
 def test_no_build_takes_the_index_back(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, moment: str
 ) -> None:
@@ -111,7 +112,7 @@ def test_no_build_takes_the_index_back(
     assert open_index(index).view.snapshot.rows == len(ids(index))
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", cases(MOMENTS))
 def test_a_slow_build_lets_no_append_add_a_key_twice(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

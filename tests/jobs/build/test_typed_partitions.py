@@ -37,6 +37,7 @@ from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.values import python_values, to_json
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import configure
+from tests.profiles import cases
 
 NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"
 FIELD_ID = {"PARQUET:field_id": "1"}
@@ -187,7 +188,7 @@ def iceberg_table(catalog: SqlCatalog, kind: str, values: Sequence[Any]) -> str:
     return f"iceberg:{catalog.load_table('ns.t').metadata_location}"
 
 
-CASES = [("delta", kind) for kind in VALUES] + [("iceberg", kind) for kind in ICEBERG]
+CASES = cases([("delta", kind) for kind in VALUES] + [("iceberg", kind) for kind in ICEBERG])
 
 
 @pytest.mark.parametrize(("form", "kind"), CASES, ids=map("-".join, CASES))
@@ -283,7 +284,7 @@ EVOLUTIONS = {  # the columns before, the changes, and the partition columns of 
 
 
 @pytest.mark.parametrize("keys", [["id"], ["id", "p"]], ids=len)
-@pytest.mark.parametrize("name", EVOLUTIONS)
+@pytest.mark.parametrize("name", cases(EVOLUTIONS))
 def test_an_index_goes_on_when_the_partition_columns_of_its_table_change(
     name: str, keys: list[str], tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

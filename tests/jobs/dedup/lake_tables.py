@@ -161,8 +161,7 @@ class IcebergLake:
         self.root = made.location().removeprefix("file://")
         if all(isinstance(one, IdentityTransform) for one in (spec or {}).values()):
             self.append(rows(0, 40))
-            self.delete(7)
-            self.delete(8)
+            made.refresh().delete("id in (7, 8)")
 
     def table(self) -> Table:
         return self.catalog.load_table(self.identifier)

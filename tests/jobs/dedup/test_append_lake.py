@@ -28,6 +28,7 @@ from gnomon.shadow.tables import delta_append, iceberg_append
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources import UnsupportedFormat
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, row, rows, with_column
+from tests.profiles import cases
 
 local_rows = sys.modules[as_rows.__module__]
 FORMATS = ["delta", "iceberg"]
@@ -94,21 +95,23 @@ def test_the_first_append_builds_the_index(lake: Lake, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("step", "meanwhile"),
-    [
-        ("staged_of", "nothing"),
-        ("commit_append", "nothing"),
-        ("commit_append", "append"),
-        ("commit_append", "delete"),
-        ("commit_append", "compact"),
-        ("commit_append", "widen"),
-        ("move_files", "nothing"),
-        ("move_files", "append"),
-        ("commit_to_table", "nothing"),
-        ("commit_to_table", "delete"),
-        ("commit_to_table", "compact"),
-        ("mark_appended", "compact"),
-        ("settle", "nothing"),
-    ],
+    cases(
+        [
+            ("staged_of", "nothing"),
+            ("commit_append", "nothing"),
+            ("commit_append", "append"),
+            ("commit_append", "delete"),
+            ("commit_append", "compact"),
+            ("commit_append", "widen"),
+            ("move_files", "nothing"),
+            ("move_files", "append"),
+            ("commit_to_table", "nothing"),
+            ("commit_to_table", "delete"),
+            ("commit_to_table", "compact"),
+            ("mark_appended", "compact"),
+            ("settle", "nothing"),
+        ]
+    ),
 )
 def test_an_append_that_died_is_finished_once(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, step: str, meanwhile: str

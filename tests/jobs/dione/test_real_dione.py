@@ -12,9 +12,10 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.golden.dione_tables import DioneTable, read_rows, read_tables
 from tests.jobs.dione.test_import import contents
+from tests.profiles import cases
 
 SAMPLE = 23  # every such row is fetched
-CASES = {f"{table.name}-{'-'.join(keys)}": (table, keys) for table in read_tables() for keys in table.indexes}
+CASES = cases((table, keys) for table in read_tables() for keys in table.indexes)
 
 
 def test_all_formats_and_key_types_are_there() -> None:
@@ -23,7 +24,7 @@ def test_all_formats_and_key_types_are_there() -> None:
     assert formats == {(format, key) for format in ("avro", "orc", "parquet", "sequence") for key in keys}
 
 
-@pytest.mark.parametrize(("table", "keys"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("table", "keys"), CASES, ids=lambda part: getattr(part, "name", None) or "-".join(part))
 def test_an_import_has_diones_entries_and_leads_to_their_rows(
     tmp_path: Path, table: DioneTable, keys: list[str]
 ) -> None:

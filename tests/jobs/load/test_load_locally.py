@@ -16,6 +16,7 @@ from gnomon.jobs.build import build
 from gnomon.jobs.load import ERROR, LoadRequest, load, load_counters, load_locally
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
+from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 
 MODULE = sys.modules[load_locally.__module__]
@@ -171,7 +172,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), list(permutations(KINDS, 2)))
+@pytest.mark.parametrize(("one", "other"), cases(permutations(KINDS, 2)))
 def test_moments_of_two_files_are_one_column_for_a_load_and_for_a_table(tmp_path: Path, one: str, other: str) -> None:
     for number, name in enumerate((one, other)):
         value = "noon" if name == "text" else MOMENT.date() if name == "date" else MOMENT

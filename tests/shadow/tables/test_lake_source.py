@@ -38,6 +38,7 @@ from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, av
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 from gnomon.shadow.verify import verify
 from tests.jobs.build.test_typed_partitions import move_table
+from tests.profiles import cases
 from tests.shadow.storage.test_objects import answering
 
 ROWS = pa.table({"id": pa.array(range(10)), "day": ["a/b", "", None, "50%", "x"] * 2})
@@ -411,7 +412,7 @@ ODD_NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("name", cases(ODD_NAMES))
 def test_a_delta_table_is_read_and_written_in_its_own_folder_whatever_its_name_is(name: str, tmp_path: Path) -> None:
     """Beside it lies a table in the folder whose name deltalake would make of the name."""
     write_deltalake(tmp_path / "plain", ROWS, partition_by=["day"])

@@ -16,6 +16,7 @@ from pyarrow import orc
 
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, detect, open_source
+from tests.profiles import cases
 from tests.sources.orc_files import (
     ROWS,
     by_pyorc,
@@ -43,7 +44,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=WRITERS, scope="module")
+@pytest.fixture(params=cases(WRITERS), scope="module")
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return WRITERS[request.param]
 

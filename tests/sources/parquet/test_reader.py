@@ -12,6 +12,7 @@ import pytest
 
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
 from gnomon.sources.parquet import whole_reads
+from tests.profiles import cases
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
 from tests.sources.readers import BytesReader
 from tests.sources.source_contract import Sample, SourceContract
@@ -39,7 +40,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=WRITERS, scope="module")
+@pytest.fixture(params=cases(WRITERS), scope="module")
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return WRITERS[request.param]
 

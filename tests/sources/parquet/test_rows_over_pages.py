@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.sources import DamagedSource, SourceError, open_mapped, open_source
-from tests.profiles import examples
+from tests.profiles import cases, examples
 from tests.sources.parquet_files import Layout, nested_table, repaged
 from tests.sources.readers import BytesReader
 
@@ -75,7 +75,7 @@ def assert_all_fetches_are_right(data: bytes, table: pa.Table, dice: Random) -> 
 
 
 @pytest.mark.parametrize(("codec", "dictionary"), STORED, ids=["none", "snappy, dictionary", "zstd"])
-@pytest.mark.parametrize(("version", "index"), list(product((1, 2), (None, "begun", "touched"))))
+@pytest.mark.parametrize(("version", "index"), cases(product((1, 2), (None, "begun", "touched"))))
 def test_a_row_that_goes_on_in_later_pages_comes_back_whole(
     version: int, index: str | None, codec: int, dictionary: bool
 ) -> None:
@@ -88,7 +88,9 @@ def test_a_row_that_goes_on_in_later_pages_comes_back_whole(
 
 
 @pytest.mark.parametrize("lie", [-2, -1, 1, 2])
-@pytest.mark.parametrize(("number", "version"), [("index", 1), ("index", 2), ("rows", 2), ("values", 1), ("values", 2)])
+@pytest.mark.parametrize(
+    ("number", "version"), cases([("index", 1), ("index", 2), ("rows", 2), ("values", 1), ("values", 2)])
+)
 def test_a_count_that_a_writer_got_wrong_never_gives_another_row(version: int, number: str, lie: int) -> None:
     """Pages decide: an index or a header that contradicts them gives the right rows or an error."""
     table = nested_table(20)
