@@ -10,8 +10,9 @@ export SPARK_LOCAL_IP := 127.0.0.1
 unexport PYTHONDONTWRITEBYTECODE
 
 venv := .venv/bin
-# Two processes, each with a Spark session of its own; a file's tests stay together, for they share what they make.
-pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile
+# Two processes, each with a Spark session of its own; a file's tests stay together, for they share what they make. They
+# take the files in the order of tests/seconds.py.
+pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Whatever may start Spark runs with the Java that deploy/setup.sh found fit for it.
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 

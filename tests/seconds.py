@@ -1,5 +1,6 @@
 """The seconds of each test file. A run writes them to `build/test-seconds.json`, and names the files that take twice as
-long as on record, in `tests/seconds.json`. Copy the one over the other where a change is meant."""
+long as on record, in `tests/seconds.json`. Copy the one over the other where a change is meant. Several processes run
+the longest files first, so that none of them is left with one when the others are done."""
 
 import json
 from collections import defaultdict
@@ -12,6 +13,13 @@ RECORD, WRITTEN = ROOT / "tests/seconds.json", ROOT / "build/test-seconds.json"
 LEAST = 5.0  # seconds; what takes less is noise
 
 _seconds: defaultdict[str, float] = defaultdict(float)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        record = json.loads(RECORD.read_text())
+        items.sort(key=lambda item: -record.get(item.nodeid.partition("::")[0], 0.0))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
