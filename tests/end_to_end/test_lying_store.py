@@ -36,6 +36,7 @@ from gnomon.shadow.storage.objects import ObjectStorage
 from gnomon.shadow.storage.retries import Patience
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import here
+from tests.profiles import cases
 from tests.shadow.make_index import write_source
 from tests.stores import lying
 from tests.stores.lying import Fault, LyingProxy, Request
@@ -513,7 +514,7 @@ def test_an_open_index_does_not_go_back(lake: Lake) -> None:
     lake.check()
 
 
-@pytest.mark.parametrize("mark", ["appended", "done", "batch"])
+@pytest.mark.parametrize("mark", cases(["appended", "done", "batch"]))
 def test_a_mark_of_an_append_is_there_or_is_put_again(lake: Lake, mark: str) -> None:
     """The store answers that it has the mark, and does not keep it: once, and always."""
     for nth in (0, None):

@@ -14,6 +14,7 @@ from gnomon.indexer import build, load
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import SourceNotFound, SpecMismatch, UnsupportedFormat
 from tests.indexer.catalog_tables import COLUMNS, plain, rows, same_rows, write
+from tests.profiles import cases
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +30,9 @@ VALUES = """
 """
 
 
-@pytest.mark.parametrize("stored", ["STORED AS PARQUET", "STORED AS ORC", "STORED AS AVRO", "STORED AS SEQUENCEFILE"])
+@pytest.mark.parametrize(
+    "stored", cases(["STORED AS PARQUET", "STORED AS ORC", "STORED AS AVRO", "STORED AS SEQUENCEFILE"])
+)
 def test_hive_tables_of_each_format_are_read_as_spark_reads_them(
     spark: SparkSession, database: str, tmp_path: Path, stored: str
 ) -> None:

@@ -21,6 +21,7 @@ from gnomon.shadow import SpecMismatch, StalePointer, UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources import FORMATS
+from tests.profiles import cases
 from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file
 
@@ -96,7 +97,7 @@ def test_every_format_is_tried() -> None:
     assert set(CASES) == set(FORMATS)
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=cases(CASES))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

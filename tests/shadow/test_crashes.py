@@ -13,7 +13,7 @@ import pytest
 from gnomon.shadow.errors import ShadowError
 from gnomon.shadow.metadata.source_files import SourceRoot, source_root
 from gnomon.shadow.storage import LocalStorage, Storage
-from tests.profiles import stride
+from tests.profiles import cases, stride
 from tests.shadow.faults import Call, Fault, FaultyStorage
 from tests.shadow.memory_store import MemoryStorage
 from tests.shadow.operations import OPERATIONS, check_clean, check_rows, check_state, prepare
@@ -160,7 +160,7 @@ def test_a_killed_process_leaves_one_whole_snapshot_and_so_does_one_killed_while
     world: World, tmp_path: Path
 ) -> None:
     calls = len(world.calls())
-    kill_and_kill_again(world, tmp_path / "index", range(0, calls, 6), [calls // 2])
+    kill_and_kill_again(world, tmp_path / "index", cases(range(0, calls, 6)), [calls // 2])
 
 
 @pytest.mark.nightly

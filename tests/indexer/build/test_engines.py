@@ -21,6 +21,7 @@ from gnomon.jobs.build import BuildRequest, BuildResult, LocalEngine, LocalValue
 from gnomon.shadow import open_index
 from gnomon.shadow.metadata import DEEP
 from tests.indexer.test_formats import CASES, ENDINGS, rows_of
+from tests.profiles import cases
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +115,7 @@ def some_of_each_type(rows: int, seed: int) -> Mapping[str, pa.Array]:
 TYPES = list(some_of_each_type(1, 1))
 
 
-@pytest.mark.parametrize("key", TYPES)
+@pytest.mark.parametrize("key", cases(TYPES))
 def test_both_sort_each_key_type_in_the_same_order(both: Any, tmp_path: Path, key: str) -> None:
     (tmp_path / "source").mkdir()
     for i in range(3):

@@ -90,7 +90,7 @@ REBUILT = {  # tables, one of whose versions needs another index: what the error
 }
 
 
-@pytest.mark.parametrize("table", TABLES[::6], ids=str)
+@pytest.mark.parametrize("table", cases(TABLES[::6]), ids=str)
 def test_each_version_answers_as_spark_reads_it_when_spark_builds(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_each_version_answers_as_spark_reads_it_when_spark_builds(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", TABLES, ids=str)
+@pytest.mark.parametrize("table", cases(TABLES), ids=str)
 def test_each_version_answers_as_spark_reads_it(table: Table, tmp_path: Path) -> None:
     follow(None, table, tmp_path)
 
@@ -171,7 +171,7 @@ def with_deletes() -> list[Table]:
     return [table for table in TABLES if "vectors" in table.name or "blocks" in table.name]
 
 
-@pytest.mark.parametrize("table", with_deletes(), ids=str)
+@pytest.mark.parametrize("table", cases(with_deletes()), ids=str)
 def test_deleted_rows_are_in_no_reader(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     """A join, SQL, the check of a batch, Arrow, and the same after a compaction and other buckets."""
     index, [key] = str(tmp_path / "index"), table.key

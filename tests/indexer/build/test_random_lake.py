@@ -22,6 +22,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.profiles import cases
 
 KEYS = 400
 MOMENT = dt.datetime(2026, 1, 1, 12, 0, 0, 123456)
@@ -210,7 +211,7 @@ def test_an_index_follows_random_operations(table: Delta | Iceberg, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
-@pytest.mark.parametrize(("form", "kind"), WRITTEN)
+@pytest.mark.parametrize(("form", "kind"), cases(WRITTEN))
 def test_an_index_follows_a_table_with_a_typed_partition_column(
     form: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from gnomon.indexer.datasource.index_table import declare_table
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.storage import storage_at
+from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -140,7 +141,7 @@ def test_a_condition_on_the_key_reads_its_buckets_and_gives_all_its_rows(
 
 
 @pytest.mark.usefixtures("avro_reader")
-@pytest.mark.parametrize("name", ["tiny", "double", "day", "moment", "local", "price", "raw"])
+@pytest.mark.parametrize("name", cases(["tiny", "double", "day", "moment", "local", "price", "raw"]))
 def test_a_key_of_each_type_is_found_in_its_bucket(
     spark: SparkSession, tmp_path: Path, database: str, name: str
 ) -> None:

@@ -21,6 +21,7 @@ from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.indexer.test_formats import CASES, put
+from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -170,7 +171,7 @@ VALUES: dict[str, pa.Array] = {
 VALUES |= {"time": pa.array([dt.time(1, 2, 3, 4), None, dt.time()], pa.time64("us"))} if TIME_TYPE is not None else {}
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", cases(VALUES))
 def test_a_batch_has_one_digest_whichever_engine_reads_it(spark: SparkSession, name: str) -> None:
     table = pa.table({"k": [1, 2, 3], name: VALUES[name]})
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -72,7 +72,7 @@ def read(client: socket.socket, bytes_per_second: float, seconds: float) -> int:
 @ways
 def test_a_client_above_the_least_rate_gets_the_whole_answer(running: Live, files: Files, end: str) -> None:
     with connected(running, files, end) as client:
-        size = read(client, 400_000, 5 * STALLED_SECONDS)
+        size = read(client, 400_000, 2.5 * STALLED_SECONDS)
         while part := client.recv(1_000_000):
             size += len(part)
             if size > SIZE and end == "keep-alive":
