@@ -4,6 +4,7 @@ import datetime as dt
 import random
 import shutil
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,7 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
     return Lake(tmp_path, spark, ["k"])
 
 
-@pytest.mark.parametrize("scope", ["table", "partition"])
-@pytest.mark.parametrize("null_keys", ["dedup", "keep", "reject"])
+@pytest.mark.parametrize(("scope", "null_keys"), cases(product(["partition", "table"], ["dedup", "keep", "reject"])))
 def test_both_append_the_same_rows_with_the_same_counts_digests_and_reports(
     lake: Lake, tmp_path: Path, scope: str, null_keys: str
 ) -> None:
