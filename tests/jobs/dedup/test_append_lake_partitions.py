@@ -80,13 +80,15 @@ def test_a_partition_value_that_would_be_written_as_null_is_refused(lake: Lake, 
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        {"id": BUCKET},
-        {"part": BUCKET, "day": IdentityTransform()},
-        {"day": DayTransform(), "part": TruncateTransform(2)},
-        {"day": MonthTransform(), "id": TruncateTransform(10), "part": VoidTransform()},
-    ],
-    ids=["bucket", "bucket and identity", "day and truncate", "month, truncate and void"],
+    cases(
+        [
+            {"id": BUCKET},
+            {"part": BUCKET, "day": IdentityTransform()},
+            {"day": DayTransform(), "part": TruncateTransform(2)},
+            {"day": MonthTransform(), "id": TruncateTransform(10), "part": VoidTransform()},
+        ]
+    ),
+    ids=str,
 )
 def test_rows_go_to_the_partitions_of_hidden_transforms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Transform[Any, Any]]
