@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         Trace,
         UnknownColumn,
         UsageError,
+        key_filter,
         open_index,
         to_json,
     )
@@ -111,6 +112,7 @@ __all__ = [
     "filter_new",
     "import_dione",
     "join_with_index",
+    "key_filter",
     "load",
     "load_by_index",
     "main",

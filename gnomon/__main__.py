@@ -53,6 +53,12 @@ COMMANDS = {
         "gnomon serve /indexes/crawl --workers 2",
         "service",
     ),
+    "catalog": Command(
+        "gnomon.commands.catalog",
+        "Plan the scans of Iceberg's engines through indexes.",
+        "gnomon catalog /indexes/orders --upstream http://rest-catalog:8181",
+        "catalog",
+    ),
     "token": Command(
         "gnomon.commands.token",
         "Make a bearer token for the service.",

@@ -2,13 +2,15 @@
 
 import atexit
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -18,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service import logs
 from gnomon.service.access import Guard, GuardedApp
-from gnomon.service.api import CORS, Service, add_pages, add_routes, document, origins
+from gnomon.service.api import CORS, Service, add_pages, add_probes, add_routes, document, origins
 from gnomon.service.costs import KeylessSpans
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import route_path
@@ -63,12 +65,12 @@ def create_app(
         docs_url=None,  # FastAPI's own page loads files from other sites; `pages` has another page
         redoc_url=None,
     )
-    metrics = Metrics(service, slot, lambda: lines.dropped if lines is not None else 0, guard.tokens)
-    app.state.service, app.state.metrics, app.state.guard = service, metrics, guard
-    add_routes(app)
+    app.state.service, app.state.guard, app.state.at_end = service, guard, _nothing
+    app.state.plans = app.state.close = None
+    collectors = _add_catalog(app, service) if settings.is_catalog else _add_rows(app, settings)
+    dropped = partial(getattr, lines, "dropped", 0)
+    metrics = app.state.metrics = Metrics(service, slot, dropped, guard.tokens, collectors)
     app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
-    app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
-    add_pages(app)
     for kind in TABLE:
         if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)
@@ -79,9 +81,28 @@ def create_app(
         app.add_middleware(CORSMiddleware, allow_origins=may_read, **CORS)
     log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
     following = Following(service, metrics, guard.tokens)
-    app.state.following, app.state.at_end = following, _nothing
+    app.state.following = following
     app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following)
     return app
+
+
+def _add_rows(app: FastAPI, settings: Settings) -> Sequence[Collector]:
+    """Put the routes of rows on the app, and their pages."""
+    add_routes(app)
+    app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
+    add_pages(app)
+    return ()
+
+
+def _add_catalog(app: FastAPI, service: Service) -> Sequence[Collector]:
+    """Put the routes of an Iceberg catalog on the app. Returns its metrics."""
+    catalog = import_module("gnomon.service.catalog")  # needs the extra `catalog`
+    add_probes(app)
+    counts = app.state.plans = catalog.PlanCounts()
+    routes = catalog.CatalogRoutes(service, counts, has_tokens=app.state.guard.tokens.needed)
+    routes.add_to(app)
+    app.state.close = routes.upstream.close
+    return (counts,)
 
 
 class _App(FastAPI):
@@ -172,4 +193,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         following.stop()
+        if app.state.close is not None:
+            await app.state.close()
         app.state.at_end()

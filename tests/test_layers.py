@@ -52,20 +52,22 @@ LEVELS = {
     ],
     "jobs": ["files", "load", "build", "dedup", "dione"],
     "indexer": ["spark", "tables", "build", "join", "datasource", "dedup"],
-    "service": ["settings", "http", "indexes", "access", "api", "metrics", "process"],
+    "service": ["settings", "http", "indexes", "access", "api", "metrics", "catalog", "process"],
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (2_640, 12),
     "btree": (5_020, 21),
     "sources": (16_280, 61),
-    "shadow": (18_270, 83),
+    "shadow": (18_600, 84),
     "jobs": (7_470, 34),
     "indexer": (4_400, 25),
-    "service": (7_720, 39),
-    "gnomon": (3_010, 22),
+    "service": (9_700, 48),
+    "gnomon": (3_100, 23),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
+# A second face of a sub-package, of what needs an extra.
+FACES_OF_EXTRAS = {"gnomon.shadow.tables.iceberg_files"}
 LINKED = {"btree", "indexer", "service"}  # they lie at the top; the others are folders of `gnomon`
 TOPS = ("gnomon", *sorted(LINKED))
 FILES = sorted(path.relative_to(ROOT) for top in TOPS for path in (ROOT / top).rglob("*.py"))
@@ -182,7 +184,7 @@ def test_a_sub_package_is_imported_by_its_public_names() -> None:
     for file in FILES:
         for target, _ in imports_of(file):
             package = sub_package(target)
-            if package and target != f"gnomon.{package}":
+            if package and target not in (f"gnomon.{package}", *FACES_OF_EXTRAS):
                 assert f"{module_of(file)}.".startswith(f"gnomon.{package}."), f"{file} imports {target}"
 
 

@@ -43,7 +43,7 @@ from gnomon.shadow.errors import (
 from gnomon.shadow.fetch import Answer, FetchStats
 from gnomon.shadow.index import Index, open_index
 from gnomon.shadow.storage import Trace
-from gnomon.shadow.values import to_json
+from gnomon.shadow.values import key_filter, to_json
 
 __all__ = [
     "Answer",
@@ -67,6 +67,7 @@ __all__ = [
     "Trace",
     "UnknownColumn",
     "UsageError",
+    "key_filter",
     "open_index",
     "to_json",
 ]

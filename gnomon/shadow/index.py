@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, cast
 import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
+from gnomon.btree.keys import stored_array
 from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
 from gnomon.shadow.errors import IndexFileGone, UsageError
 from gnomon.shadow.fetch import (
@@ -52,6 +53,7 @@ from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThro
 from gnomon.shadow.rows_of_files import IndexedFiles
 from gnomon.shadow.storage import CacheCounts, Identity, Place, Storage, as_location, is_absolute, split, storage_at
 from gnomon.sources import Pointer
+from gnomon.sources.pointers import FILENAME
 
 MOST_FILTERS = 64  # filters of a key: more take long to check
 
@@ -400,6 +402,18 @@ class Index:
     def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
         """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
         return pa.array(Matcher(self._lookup, self._current.state.view, stats).holds(keys.columns, within))
+
+    def source_files_of(self, keys: Sequence[Sequence[Any]], stats: MatchStats, masked: bool = True) -> set[str]:
+        """The paths of the source files that have one of some keys. A key has the values of the key's columns in order,
+        partition columns too, in stored form; nulls equal nulls. Not `masked`: rows that the index knows as deleted
+        count, too."""
+        columns = self.spec.keys
+        arrays = {one.name: stored_array([key[i] for key in keys], one.type) for i, one in enumerate(columns)}
+        own = [arrays.pop(one.name) for one in self.spec.stored_keys]
+        view = self._current.state.view
+        matcher = Matcher(self._lookup, view if masked else view.unmasked, stats)
+        pieces = matcher.pieces(own, arrays, null_safe=True)
+        return {path for piece in pieces for path in piece.entries.column(FILENAME).unique().to_pylist()}
 
     def scan(
         self,

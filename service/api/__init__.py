@@ -12,12 +12,13 @@
 
 from gnomon.service.api.openapi import document
 from gnomon.service.api.pages import CORS, add_pages, headers_of, origins
-from gnomon.service.api.routes import Service, add_routes
+from gnomon.service.api.routes import Service, add_probes, add_routes
 
 __all__ = [
     "CORS",
     "Service",
     "add_pages",
+    "add_probes",
     "add_routes",
     "document",
     "headers_of",

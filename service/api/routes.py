@@ -297,6 +297,9 @@ async def readyz(request: Request) -> Response:
     except NotReady as error:
         error.members = of_readiness(request.scope, error.members, tokens)
         raise
+    if request.app.state.plans is not None:  # of a catalog
+        for name, why in request.app.state.plans.trouble.items():
+            told["indexes"] = {**told["indexes"], name: {**asdict(told["indexes"][name]), "not_planned_by": why}}
     return _json(of_readiness(request.scope, told, tokens))
 
 
@@ -309,17 +312,25 @@ def _without_body(handler: Handler) -> Handler:
     return head
 
 
+def _add(app: FastAPI, path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
+    app.router.route_class = PlainRoute
+    app.add_api_route(path, handler, methods=[method], response_model=None, **told)
+
+
+def _add_both(app: FastAPI, path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
+    _add(app, path, "GET", handler, operation(f"get{name}", tag, answer(model, path), *told))
+    _add(app, path, "HEAD", _without_body(handler), operation(f"head{name}", tag, FOUND, *told))
+
+
+def add_probes(app: FastAPI) -> None:
+    """Put the routes for health checks on the app."""
+    _add_both(app, "/healthz", healthz, "Healthz", "operations", shapes.Liveness)
+    _add_both(app, "/readyz", readyz, "Readyz", "operations", shapes.Readiness)
+
+
 def add_routes(app: FastAPI) -> None:
     """Put every route on the app. The most frequent comes first, since routes are tried in this order."""
-    app.router.route_class = PlainRoute
-
-    def add(path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
-        app.add_api_route(path, handler, methods=[method], response_model=None, **told)
-
-    def add_both(path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
-        add(path, "GET", handler, operation(f"get{name}", tag, answer(model, path), *told))
-        add(path, "HEAD", _without_body(handler), operation(f"head{name}", tag, FOUND, *told))
-
+    add, add_both = partial(_add, app), partial(_add_both, app)
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
         rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
         by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
@@ -338,5 +349,4 @@ def add_routes(app: FastAPI) -> None:
         )
     add_both("/indexes", get_indexes, "Indexes", "indexes", shapes.IndexList, GUARDED)
     add_both("/indexes/{name}", get_index, "Index", "indexes", shapes.IndexDescription, OF_INDEX, [NAME])
-    add_both("/healthz", healthz, "Healthz", "operations", shapes.Liveness)
-    add_both("/readyz", readyz, "Readyz", "operations", shapes.Readiness)
+    add_probes(app)

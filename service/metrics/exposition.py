@@ -38,7 +38,14 @@ GREATEST = frozenset(
 class Metrics:
     """The metrics of one app. `slot` is its place among several workers; None for a single process."""
 
-    def __init__(self, service: Service, slot: Slot | None, dropped: Callable[[], int], tokens: Tokens) -> None:
+    def __init__(
+        self,
+        service: Service,
+        slot: Slot | None,
+        dropped: Callable[[], int],
+        tokens: Tokens,
+        more: Iterable[Collector] = (),
+    ) -> None:
         self.in_progress = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._slot = slot
@@ -49,7 +56,7 @@ class Metrics:
         self._tallies = Tallies()
         self.count = self._tallies.count
         self._gauges = Gauges(service, lambda: self.in_progress, dropped, tokens)
-        for collector in (self._tallies, self._gauges):
+        for collector in (self._tallies, self._gauges, *more):
             self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 

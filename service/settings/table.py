@@ -153,11 +153,27 @@ class Settings(BaseModel):
     public_docs: bool = _setting(True, "flag", "Whether `/openapi.json` is shown without a token.")
     tls_certificate: Text | None = _setting(None, "path", "A PEM file with the certificate chain; none serves HTTP.")
     tls_key: Text | None = _setting(None, "path", "A PEM file with the key of the certificate.")
+    upstream: Text | None = _setting(
+        None,
+        "URL",
+        "Of `gnomon catalog`: the Iceberg REST catalog to which requests are passed on.",
+        pattern="^https?://",
+    )
+    catalog: Text | None = _setting(
+        None,
+        "name",
+        "Of `gnomon catalog`: the catalog of pyiceberg's configuration that it serves, in place of `upstream`.",
+    )
     access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
     log_keys: bool = _setting(
         False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."
     )
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
+
+    @property
+    def is_catalog(self) -> bool:
+        """Whether these are settings of `gnomon catalog`."""
+        return self.upstream is not None or self.catalog is not None
 
     def where(self, name: str, index: str = "") -> str:
         """Where a setting was given, for errors: its flag, its variable, or its file with line and key. With `index`,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -135,6 +135,13 @@ class View:
     def covered(self) -> dict[str, SourceFileEntry]:
         """The live source files, by path; a path is live in one segment only."""
         return {path: file for segment in self.segments for path, file in segment.live.items()}
+
+    @cached_property
+    def unmasked(self) -> "View":
+        """The same snapshot with the rows that its table has deleted."""
+        if not any(segment.masks for segment in self.segments):
+            return self
+        return View(self.snapshot, tuple(replace(segment, masks={}) for segment in self.segments))
 
     @cached_property
     def filter_bytes(self) -> int:

@@ -6,7 +6,7 @@
 - `lake_source`        a version of a Delta or Iceberg table: its live files and deleted rows
 - `delta`              Delta Lake tables, with deltalake (extra `delta`)
 - `iceberg`            Iceberg tables, with pyiceberg (extra `iceberg`)
-- `iceberg_manifests`  the live files and files of deletes of an Iceberg snapshot, read through Gnomon's stores
+- `iceberg_files`      the live files of an Iceberg snapshot, from its manifests, and which deletes apply to each
 - `iceberg_deletes`    the deleted rows of an Iceberg snapshot
 - `lake_append`        new files of a Delta or Iceberg table, and the commit that adds them
 - `delta_append`       the same for Delta Lake tables

@@ -37,7 +37,16 @@ from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import Storage, join, storage_at, without_secrets, words_of
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
-from gnomon.shadow.tables.iceberg_manifests import IMPLEMENTATION, ORC, Manifests, Paths, comparable, read_manifests
+from gnomon.shadow.tables.iceberg_files import (
+    DATA_FORMATS,
+    IMPLEMENTATION,
+    ORC,
+    Deletes,
+    LiveFiles,
+    ManifestReader,
+    Paths,
+    comparable,
+)
 from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
@@ -47,6 +56,7 @@ NO_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 NO_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 NO_ANSWER = (ServerError, ServiceUnavailableError, TooManyRequestsError)
 READ_BY_GNOMON = {"py-io-impl": IMPLEMENTATION}
+MANIFEST_BYTES = 1 << 24  # of manifests that are kept while a table is read
 HINT = "metadata/version-hint.text"
 NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")
 
@@ -83,27 +93,29 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
     root = storage_at(table.metadata.location).root
     is_static = "/" in place
     snapshot = _snapshot(table, wanted, name)
-    found = read_manifests(table.io, snapshot, name)
+    live = _live_files(table, snapshot, name)
     schema = table.schema()
     if wanted and snapshot is not None and snapshot.schema_id is not None:
         schema = table.schemas()[snapshot.schema_id]
-    used = set(found.specs.values()) or {table.spec().spec_id}  # a table without files: the spec of its first files
+    used = {file.spec for file in live.data} or {
+        table.spec().spec_id
+    }  # a table without files: the spec of its first files
     types = _partition_types(schema, [table.specs()[spec] for spec in used], name)
     if partitions is not None and types.keys() >= set(partitions):
         types = {column: types[column] for column in partitions}
     names = _names(table.name_mapping())
     fields = {one.field_id: _field(one, names.get(one.field_id, ()), names, name) for one in schema.fields}
     paths = Paths(root, table.metadata.location)
-    _check_orc(found, schema)
+    _check_orc(live, schema)
     return LakeContent(
         version=_version(table, snapshot, table.schema() if place.endswith(".json") else schema),
         name=f"iceberg:{root}" if is_static else name,
         root=root,
-        files=_files(found, paths, table, types, schema),
+        files=_files(live, paths, table, types, schema),
         types=types,
         columns=ddl_of([one for one in fields.values() if one.name not in types], name),
-        deleted=partial(deleted_rows, table.io, found, paths, name),
-        equality_deletes=partial(equality_deletes, table, fields, found, paths, name),
+        deleted=partial(deleted_rows, table.io, live, paths, name),
+        equality_deletes=partial(equality_deletes, table, fields, live, paths, name),
     )
 
 
@@ -284,40 +296,62 @@ def _snapshot(table: Table, version: str, name: str) -> Snapshot | None:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
+def _live_files(table: Table, snapshot: Snapshot | None, name: str) -> LiveFiles:
+    """The live files of a snapshot. UsageError for data files that are not read."""
+    specs = table.specs()
+    if snapshot is None:
+        return LiveFiles([], Deletes([], specs))
+    live = ManifestReader(MANIFEST_BYTES, table.io).live_files(snapshot.manifest_list, specs, name)
+    seen: set[str] = set()
+    for file in live.data:
+        if file.format not in DATA_FORMATS:
+            raise UsageError(
+                f"a data file of format {file.format} is not read", file.path, expected="Parquet, Avro or ORC"
+            )
+        if file.key_metadata is not None:
+            raise UsageError("an encrypted data file is not read", file.path)
+        if file.path in seen:
+            raise UsageError(
+                "a data file that the snapshot lists twice is not read: readers of the table give its rows twice; "
+                "run rewrite_data_files, or roll the table back to before its second commit",
+                file.path,
+            )
+        seen.add(file.path)
+    return live
+
+
 def _files(
-    found: Manifests, paths: Paths, table: Table, types: Mapping[str, str], schema: Schema
+    live: LiveFiles, paths: Paths, table: Table, types: Mapping[str, str], schema: Schema
 ) -> dict[str, LakeFile]:
     ids = {schema.find_field(column).field_id: column for column in types}
     top = {one.field_id for one in schema.fields}
-    numbers = {
-        number: [(ids[f.source_id], f.field_id) for f in spec.fields if _is_identity(f) and f.source_id in ids]
+    places = {  # of the partition columns of the index among the fields of each spec, and of other constants
+        number: [(ids[f.source_id], at) for at, f in enumerate(spec.fields) if _is_identity(f) and f.source_id in ids]
         for number, spec in table.specs().items()
     }
     others = {
         number: [
-            (schema.find_column_name(f.source_id), f.field_id)
-            for f in spec.fields
+            (schema.find_column_name(f.source_id), at)
+            for at, f in enumerate(spec.fields)
             if _is_identity(f) and f.source_id not in ids and f.source_id in top
         ]
         for number, spec in table.specs().items()
     }
     folders: dict[tuple[object, ...], str] = {}
     files = {}
-    for location, file in found.data.items():
-        values = {column: file.partition.get(number) for column, number in numbers[found.specs[location]]}
+    for file in live.data:
+        values = {column: file.partition[at] for column, at in places[file.spec]}
         key = comparable(values.get(column) for column in types)
         if key not in folders:
             folders[key] = typed_folders({column: values.get(column) for column in types}, types)
-        constants = tuple(str(name) for name, n in others[found.specs[location]] if file.partition.get(n) is not None)
-        files[paths.path(location)] = LakeFile(file.size, folders[key], file.format.lower(), constants)
+        constants = tuple(str(name) for name, at in others[file.spec] if file.partition[at] is not None)
+        files[paths.path(file.path)] = LakeFile(file.size, folders[key], file.format, constants)
     return files
 
 
-def _check_orc(found: Manifests, schema: Schema) -> None:
+def _check_orc(live: LiveFiles, schema: Schema) -> None:
     """Raise UsageError for an ORC file of a table with UUIDs, which look like bytes there."""
-    kinds = {location: file.format for location, file in found.data.items()}
-    kinds |= {file.entry["file_path"]: file.entry["file_format"].upper() for file in found.deletes}
-    where = next((location for location, kind in kinds.items() if kind == ORC), None)
+    where = next((file.path for file in (*live.data, *live.deletes.files) if file.format == ORC), None)
     for number in schema.field_ids if where is not None else ():
         if isinstance(schema.find_type(number), iceberg_types.UUIDType):
             raise UsageError("a UUID in an ORC file is not read", where, column=schema.find_column_name(number))

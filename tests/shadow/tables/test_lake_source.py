@@ -34,7 +34,7 @@ from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, Stora
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.contract import ANY_TIME
 from gnomon.shadow.tables import iceberg_deletes, lake_source
-from gnomon.shadow.tables.iceberg_manifests import HEADER, MAGIC, SYNC_BYTES, avro_records
+from gnomon.shadow.tables.iceberg_files import HEADER, MAGIC, SYNC_BYTES, avro_records
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 from gnomon.shadow.verify import verify
 from tests.jobs.build.test_typed_partitions import move_table
@@ -232,25 +232,23 @@ def _blob(rows: BitMap64) -> bytes:
 def test_every_flipped_bit_of_a_deletion_vector_is_noticed() -> None:
     rows = BitMap64([0, 5, 70_000, 2**33])
     before, blob = b"PFA1other", _blob(rows)
-    entry = {"content_offset": len(before), "content_size_in_bytes": len(blob), "file_path": "/t/a.puffin"}
-    assert iceberg_deletes.deletion_vector(before + blob + b"more", entry) == rows
+    entry = ("/t/a.puffin", len(before), len(blob))
+    assert iceberg_deletes.deletion_vector(before + blob + b"more", *entry) == rows
     for at in range(len(blob)):
         broken = bytearray(blob)
         broken[at] ^= 1
         with pytest.raises(SourceError, match=r"/t/a\.puffin"):
-            iceberg_deletes.deletion_vector(before + bytes(broken), entry)
+            iceberg_deletes.deletion_vector(before + bytes(broken), *entry)
     with pytest.raises(SourceError, match="expected a deletion vector of"):
-        iceberg_deletes.deletion_vector((before + blob)[:-3], entry)
+        iceberg_deletes.deletion_vector((before + blob)[:-3], *entry)
 
 
 def test_a_damaged_file_of_position_deletes_is_an_error() -> None:
-    for kind in ("PARQUET", "AVRO", "ORC"):
+    for kind in ("parquet", "avro", "orc"):
         with pytest.raises(SourceError, match=r"/t/deletes"):
-            list(
-                iceberg_deletes.position_deletes(b"PAR1 no such file", {"file_path": "/t/deletes", "file_format": kind})
-            )
-    with pytest.raises(UsageError, match="position deletes of format LANCE"):
-        list(iceberg_deletes.position_deletes(b"", {"file_path": "/t/deletes", "file_format": "LANCE"}))
+            list(iceberg_deletes.position_deletes(b"PAR1 no such file", "/t/deletes", kind))
+    with pytest.raises(UsageError, match="position deletes of format lance"):
+        list(iceberg_deletes.position_deletes(b"", "/t/deletes", "lance"))
 
 
 def test_an_orc_file_of_a_table_with_uuids_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""The catalog behind `gnomon catalog`: requests are passed on to it as they came, and answers as it gave them."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import httpx
+import msgspec
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from gnomon.service.settings import Settings
+
+# Of one connection, and not of the request or answer on it: RFC 9110, section 7.6.1. `host` is that of the upstream.
+OF_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade host".split()
+)
+OF_BODY = frozenset([b"content-length", b"content-type", b"content-encoding", b"if-none-match", b"expect"])
+OF_ENCODING = frozenset([b"content-length", b"content-encoding"])
+MOST_CONNECTIONS = 256
+KEPT_TABLES = 256  # whose metadata stays parsed
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class UpstreamError(Exception):
+    """A failure to be answered as Iceberg's error: `status`, `type` and the text."""
+
+    def __init__(self, status: int, type: str, what: str) -> None:
+        super().__init__(what)
+        self.status, self.type = status, type
+
+
+class Refused(Exception):
+    """The upstream's answer to a request that it does not grant, as it is."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__(answer.status_code)
+        self.answer = answer
+
+
+class LoadedTable(msgspec.Struct, rename="kebab"):
+    """The answer to loadTable, as far as it is needed."""
+
+    metadata: msgspec.Raw
+    metadata_location: str | None = None
+
+
+class _Metadata(msgspec.Struct, rename="kebab"):
+    table_uuid: str | None = None
+    location: str = ""
+
+
+class Upstream(Protocol):
+    """A catalog behind this one. `path` is the path of a request as it was sent, `headers` its header fields."""
+
+    async def answer(self, request: Request, path: str) -> Response:
+        """The answer to a request that needs nothing of an index. UpstreamError where the catalog does not answer."""
+
+    async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
+        """The same, and the body, decoded."""
+
+    async def table(self, path: str, headers: Headers) -> TableMetadata:
+        """The newest metadata of the table with this path. Refused where the catalog does not give it to the caller of
+        these headers."""
+
+    async def close(self) -> None:
+        """Close its connections."""
+
+
+class RestUpstream:
+    """An Iceberg REST catalog at an address. `forget_authorization`: the header is of this service, not of the
+    upstream."""
+
+    def __init__(self, settings: Settings, forget_authorization: bool) -> None:
+        assert settings.upstream is not None
+        self._base = settings.upstream.rstrip("/")
+        self._hidden = OF_CONNECTION | ({b"authorization"} if forget_authorization else set())
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=MOST_CONNECTIONS)
+        # A slow answer is passed on when it comes: the client, which knows what it waits for, may leave before.
+        self._client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=settings.timeout_seconds))
+        self._seconds = settings.timeout_seconds
+        self._tables: OrderedDict[tuple[str, bytes], tuple[str, bytes | None, TableMetadata]] = OrderedDict()
+
+    async def answer(self, request: Request, path: str) -> Response:
+        return _Streamed(await self._sent(request, path))
+
+    async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
+        """The answer to a request, and its body, decoded."""
+        answer = await self._sent(request, path)
+        try:
+            body = await answer.aread()
+        except httpx.TransportError as error:
+            raise _failed(error) from None
+        finally:
+            await answer.aclose()
+        return _whole(answer, body), body
+
+    async def _sent(self, request: Request, path: str) -> httpx.Response:
+        query = request.scope["query_string"]
+        headers = [one for one in request.scope["headers"] if one[0] not in self._hidden]
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in request.scope["headers"])
+        made = httpx.Request(
+            request.method,
+            f"{self._base}{path}" + (f"?{query.decode('latin-1')}" if query else ""),
+            headers=headers,
+            content=_body(request) if has_body else None,
+        )
+        return await self._send(made)
+
+    async def _send(self, made: httpx.Request) -> httpx.Response:
+        try:
+            return await self._client.send(made, stream=True)
+        except httpx.TransportError as error:
+            raise _failed(error) from None
+
+    async def table(self, path: str, headers: Headers) -> TableMetadata:
+        own = [one for one in headers if one[0] not in self._hidden and one[0] not in OF_BODY]
+        who = next((value for name, value in own if name == b"authorization"), b"")
+        known = self._tables.get((path, who))
+        if known is not None and known[1] is not None:
+            own.append((b"if-none-match", known[1]))
+        made = httpx.Request("GET", f"{self._base}{path}", headers=own)
+        made.extensions["timeout"] = httpx.Timeout(self._seconds).as_dict()
+        answer = await self._send(made)
+        try:
+            body = await answer.aread()
+        except httpx.TransportError as error:
+            raise _failed(error) from None
+        finally:
+            await answer.aclose()
+        if answer.status_code == 304 and known is not None:
+            self._tables.move_to_end((path, who))
+            return known[2]
+        if answer.status_code != 200:
+            raise Refused(_whole(answer, body))
+        loaded = msgspec.json.decode(body, type=LoadedTable)
+        location, etag = loaded.metadata_location or "", answer.headers.get("etag")
+        same = known is not None and location and known[0] == location
+        metadata = known[2] if known is not None and same else parsed(loaded.metadata)
+        self._tables[path, who] = location, etag.encode() if etag else None, metadata
+        while len(self._tables) > KEPT_TABLES:
+            self._tables.popitem(last=False)
+        return metadata
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def parsed(metadata: msgspec.Raw) -> TableMetadata:
+    """The metadata of a table. UpstreamError where the library cannot read it."""
+    try:
+        return TableMetadataUtil.parse_raw(bytes(metadata).decode())
+    except Exception as error:  # noqa: BLE001 of any class: the library reads what the upstream sent
+        raise UpstreamError(501, "UnsupportedOperationException", f"its metadata is not read: {error}") from None
+
+
+def table_place(loaded: LoadedTable) -> tuple[str | None, str]:
+    """The id of a table, and its location."""
+    found = msgspec.json.decode(loaded.metadata, type=_Metadata)
+    return found.table_uuid, found.location
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    """The body as it arrives."""
+    async for piece in request.stream():
+        if piece:
+            yield piece
+
+
+def _failed(error: httpx.TransportError) -> UpstreamError:
+    """The failure of a request to the upstream. 503 says that it was not made; 502 and 504, that this is unknown, which
+    clients must know of a commit."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+        return UpstreamError(
+            503, "ServiceUnavailableException", f"the catalog behind this one cannot be reached ({said})"
+        )
+    if isinstance(error, httpx.TimeoutException):
+        return UpstreamError(
+            504, "GatewayTimeoutException", f"the catalog behind this one did not answer in time ({said})"
+        )
+    return UpstreamError(502, "BadGatewayException", f"the catalog behind this one broke off ({said})")
+
+
+class _Streamed(StreamingResponse):
+    """An answer of the upstream, passed on as it comes, with its bytes and header fields as they are."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        super().__init__(answer.aiter_raw(), answer.status_code)
+        self._answer = answer
+        self.raw_headers = _headers(answer, OF_CONNECTION)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._answer.aclose()
+
+
+def _whole(answer: httpx.Response, body: bytes) -> Response:
+    """An answer of the upstream with a body that is not encoded."""
+    found = Response(body, answer.status_code)
+    found.raw_headers = [*_headers(answer, OF_CONNECTION | OF_ENCODING), (b"content-length", str(len(body)).encode())]
+    return found
+
+
+def _headers(answer: httpx.Response, without: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in without]
+
+
+def with_members(body: bytes, members: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """An object of JSON with members added to objects within it; all else stays as it is, byte by byte."""
+    found = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    for name, added in members.items():
+        here = msgspec.json.decode(found[name], type=dict[str, msgspec.Raw] | None) if name in found else {}
+        found[name] = msgspec.Raw(
+            msgspec.json.encode(
+                {**(here or {}), **{key: msgspec.Raw(msgspec.json.encode(one)) for key, one in added.items()}}
+            )
+        )
+    return msgspec.json.encode(found)
