@@ -62,7 +62,7 @@ BUDGET = {
     "shadow": (18_600, 84),
     "jobs": (7_470, 34),
     "indexer": (4_400, 25),
-    "service": (9_700, 48),
+    "service": (9_720, 48),
     "gnomon": (3_100, 23),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]

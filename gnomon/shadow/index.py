@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
+import numpy as np
 import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
@@ -403,17 +404,24 @@ class Index:
         """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
         return pa.array(Matcher(self._lookup, self._current.state.view, stats).holds(keys.columns, within))
 
-    def source_files_of(self, keys: Sequence[Sequence[Any]], stats: MatchStats, masked: bool = True) -> set[str]:
-        """The paths of the source files that have one of some keys. A key has the values of the key's columns in order,
-        partition columns too, in stored form; nulls equal nulls. Not `masked`: rows that the index knows as deleted
-        count, too."""
+    def source_files_of(
+        self, keys: Sequence[Sequence[Any]], stats: MatchStats, masked: bool = True
+    ) -> dict[str, list[int]]:
+        """The source files that have any of some keys, by path, with the places of these keys. A key has the values of
+        the key's columns in order, partition columns too, in stored form; nulls equal nulls. Not `masked`: rows that
+        the index knows as deleted count, too."""
         columns = self.spec.keys
         arrays = {one.name: stored_array([key[i] for key in keys], one.type) for i, one in enumerate(columns)}
         own = [arrays.pop(one.name) for one in self.spec.stored_keys]
         view = self._current.state.view
         matcher = Matcher(self._lookup, view if masked else view.unmasked, stats)
-        pieces = matcher.pieces(own, arrays, null_safe=True)
-        return {path for piece in pieces for path in piece.entries.column(FILENAME).unique().to_pylist()}
+        found: dict[str, dict[int, None]] = {}
+        for piece in matcher.pieces(own, arrays, null_safe=True):
+            named = piece.entries.column(FILENAME).dictionary_encode()
+            pairs = np.unique(named.indices.to_numpy().astype(np.int64) * len(keys) + piece.rows.to_numpy())
+            for code, place in zip(*np.divmod(pairs, len(keys)), strict=True):
+                found.setdefault(named.dictionary[int(code)].as_py(), {})[int(place)] = None
+        return {path: list(places) for path, places in found.items()}
 
     def scan(
         self,

@@ -10,8 +10,8 @@ The format is that of Iceberg's REST catalog, https://iceberg.apache.org/rest-ca
 import math
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import product
 from typing import Any
@@ -52,20 +52,35 @@ Alternative = Mapping[int, Values]
 
 @dataclass(frozen=True)
 class Predicate:
-    """One predicate on a column: `op` as the protocol names it, the column's field id and type. `json` is the predicate
-    as it was asked. `is_top` says that the column is not within a struct."""
+    """One predicate on a column: `op` as the protocol names it, the column's field id and type. `literals` has the
+    values as they were given, in JSON, by the stored ones. `json` is the predicate as it was asked. `is_top` says that
+    the column is not within a struct."""
 
     op: str
     field_id: int
     type: iceberg_types.PrimitiveType
-    values: Sequence[Stored]
+    literals: Mapping[Stored, Any]
     json: Any
     is_top: bool = True
 
     @property
+    def values(self) -> Collection[Stored]:
+        return self.literals.keys()
+
+    @property
     def value(self) -> Any:
         """The only literal."""
-        return self.values[0]
+        return next(iter(self.literals))
+
+    def among(self, values: Collection[Stored]) -> "Predicate | bool":
+        """The predicate for rows whose value is one of these."""
+        if self.op not in ("eq", "in") or not self.is_top:
+            return self
+        left = {value: self.literals[value] for value in values if value in self.literals}
+        if not left or len(left) == len(self.literals):
+            return self if left else False
+        asked = self.json["child"] if self.json["type"] == "not" else self.json
+        return replace(self, literals=left, json={"type": "in", "term": asked["term"], "values": list(left.values())})
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,15 @@ def junction(is_and: bool, parts: Iterable[Filter]) -> Filter:
     return found[0] if len(found) == 1 else Junction(is_and, tuple(found)) if found else is_and
 
 
+def narrowed(found: Filter, values: Mapping[int, Collection[Stored]]) -> Filter:
+    """The filter for rows whose values of some columns, by field id, are among these."""
+    if isinstance(found, Predicate):
+        return found.among(values[found.field_id]) if found.field_id in values else found
+    if isinstance(found, Junction):
+        return junction(found.is_and, [narrowed(part, values) for part in found.parts])
+    return found
+
+
 def to_json(found: Filter) -> Any:
     """The filter in the protocol's form; each predicate as it was asked."""
     if isinstance(found, bool):
@@ -177,12 +201,12 @@ def _all_of(parts: Sequence[list[Alternative]]) -> list[Alternative]:
             continue
         if len(found) * len(part) > MOST_ALTERNATIVES:
             continue
-        both = (_both(one, other) for one, other in product(found, part))
-        found = [one for one in both if one is not None]
+        pairs = (both(one, other) for one, other in product(found, part))
+        found = [one for one in pairs if one is not None]
     return found
 
 
-def _both(one: Alternative, other: Alternative) -> Alternative | None:
+def both(one: Alternative, other: Alternative) -> Alternative | None:
     """The values that both allow; None where there are none."""
     found = dict(one)
     for number, values in other.items():
@@ -235,8 +259,9 @@ def _predicate(node: Mapping[str, Any], op: str, negated: bool, schema: Schema, 
         return Unjudged(json)
     if op in WITH_VALUES and not values:
         return op == "not-in"
+    literals = dict(zip(values, given, strict=True))
     is_top = any(one.field_id == field.field_id for one in schema.fields)
-    return Predicate(op, field.field_id, field.field_type, values, json, is_top)
+    return Predicate(op, field.field_id, field.field_type, literals, json, is_top)
 
 
 def _column(term: Any) -> str | None:

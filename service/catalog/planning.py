@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from gnomon.service.catalog.filters import Alternative, Filter, InvalidPlan, alternatives, parse
+from gnomon.service.catalog.filters import Alternative, Filter, InvalidPlan, alternatives, both, narrowed, parse
 from gnomon.service.catalog.pruning import PartitionedFilter, Statistics, may_match
 from gnomon.service.catalog.tasks import PartitionJson, key_column_of, key_value, tasks_json
 from gnomon.shadow import Index
@@ -42,6 +42,7 @@ from gnomon.shadow.tables.iceberg_files import (
 MOST_TASKS = 1000  # of one answer; more files come in further ranges
 MOST_KEYS = 100_000  # that an index is asked for by one plan
 KEPT_SNAPSHOTS = 8
+ANY: Alternative = {}
 ICEBERG = "iceberg:"
 FULL = frozenset({"filter", "keys"})  # reasons in a filter why an index is not asked; others are of the index
 
@@ -98,6 +99,11 @@ class TableIndex(NamedTuple):
     opened: Index
 
 
+# Files of a manifest by their places, each with the values that matching rows in it may have, by field id; a field that
+# is not named may have any value.
+Chosen = Mapping[int, Alternative]
+
+
 class Planner:
     """Plans scans of Iceberg tables. `cache_bytes` bounds the memory for their manifests."""
 
@@ -137,7 +143,7 @@ class Planner:
             ranges = zip(cuts, [*cuts[1:], live.count], strict=True)
             tasks = [PlanTask(pinned, begin, end).token() for begin, end in ranges]
             candidates = candidates[:MOST_TASKS]
-        files, residuals = _pruned(found, [file for _, file in candidates], specs)
+        files, residuals = _pruned(found, [(file, values) for _, file, values in candidates], specs)
         stats = None if request.stats_fields is None else _field_ids(schema, request)
         shown = tasks_json(
             files, residuals, live.deletes, PartitionJson(table, nulls), stats, request.filter is not None
@@ -191,13 +197,13 @@ class Planner:
         snapshot: Snapshot,
         indexes: Sequence[TableIndex],
         plan: Plan,
-    ) -> list[set[int]] | None:
-        """For each manifest, the places of the files that may match by the indexes; None for all files."""
-        chosen: list[set[int]] | None = None
+    ) -> list[Chosen] | None:
+        """The files of each manifest that may match by the indexes; None for all files."""
+        chosen: list[Chosen] | None = None
         asked = alternatives(found)
         for one in indexes:
             try:
-                places = _by_index(one, table, schema, asked, live, snapshot)
+                here = _by_index(one, table, schema, asked, live, snapshot)
             except _Unused as unused:
                 plan.unused[one.name] = unused.reason, str(unused)
                 continue
@@ -205,7 +211,7 @@ class Planner:
                 plan.unused[one.name] = "error", f"{type(error).__name__}: {error}"
                 continue
             plan.indexes.append(one.name)
-            chosen = places if chosen is None else [both & here for both, here in zip(chosen, places, strict=True)]
+            chosen = here if chosen is None else [_both(*pair) for pair in zip(chosen, here, strict=True)]
         return chosen
 
 
@@ -265,9 +271,9 @@ def _by_index(
     asked: Sequence[Alternative],
     live: LiveFiles,
     snapshot: Snapshot,
-) -> list[set[int]]:
-    """For each manifest, the places of the files that the index does not cover, or in which it has one of the keys.
-    _Unused where it says nothing about the filter."""
+) -> list[Chosen]:
+    """The files of each manifest that the index does not cover, and those in which it has any of the keys. _Unused
+    where it says nothing about the filter."""
     here = of.opened.here()
     view, spec = here.view, here.spec
     known = view.snapshot.table
@@ -278,10 +284,14 @@ def _by_index(
     if len(named) < len(numbers):
         lost = next(column.name for column, number in zip(spec.keys, numbers, strict=True) if number is None)
         raise _Unused("column", f"column {lost} of its key was renamed, or has another type in a schema of the table")
+    keys = _keys(asked, named)
     kinds = [schema.find_type(number) for number in named]
-    keys = [list(map(key_value, kinds, key)) for key in _keys(asked, named)]
+    stored = [list(map(key_value, kinds, key)) for key in keys]
     masked = known.version == str(snapshot.snapshot_id)  # else rows may live that it knows as deleted
-    files = here.source_files_of(keys, MatchStats(), masked) if keys else set()
+    files = {
+        path: {number: frozenset(keys[at][i] for at in places) for i, number in enumerate(named)}
+        for path, places in (here.source_files_of(stored, MatchStats(), masked) if keys else {}).items()
+    }
     return [_places(manifest, files, view, table) for manifest in live.manifests]
 
 
@@ -294,7 +304,7 @@ def _keys(asked: Sequence[Alternative], numbers: Sequence[int]) -> list[tuple[An
     return list(dict.fromkeys(key for one in asked for key in product(*(one[number] for number in numbers))))
 
 
-def _places(manifest: Manifest, named: set[str], view: View, table: TableMetadata) -> set[int]:
+def _places(manifest: Manifest, files: Mapping[str, Alternative], view: View, table: TableMetadata) -> Chosen:
     root = view.spec.source.location
     by_path = manifest.by_path_below(root, _paths(root, table.location))
 
@@ -307,9 +317,14 @@ def _places(manifest: Manifest, named: set[str], view: View, table: TableMetadat
         )
 
     here = manifest.remembered((root, view.snapshot.number, view.snapshot.commit_id), uncovered)
-    if len(named) > len(by_path):
-        return {place for path, place in by_path.items() if path in named} | here
-    return {by_path[path] for path in named if path in by_path} | here
+    named = by_path.keys() & files.keys() if len(files) > len(by_path) else [path for path in files if path in by_path]
+    return {by_path[path]: files[path] for path in named} | dict.fromkeys(here, ANY)
+
+
+def _both(one: Chosen, other: Chosen) -> Chosen:
+    """The files that two indexes choose."""
+    pairs = ((place, both(one[place], other[place])) for place in one.keys() & other.keys())
+    return {place: values for place, values in pairs if values is not None}
 
 
 def _paths(root: str, location: str) -> Paths:
@@ -320,28 +335,28 @@ def _paths(root: str, location: str) -> Paths:
 # -- candidates --------------------------------------------------------------------------------------------------------
 
 
-def _in_order(live: LiveFiles, chosen: Sequence[set[int]] | None) -> list[tuple[int, ContentFile]]:
-    """The files to look at, each with its place among the live files."""
-    found: list[tuple[int, ContentFile]] = []
+def _in_order(live: LiveFiles, chosen: Sequence[Chosen] | None) -> list[tuple[int, ContentFile, Alternative]]:
+    """The files to look at: the place of each among the live files, and the values that matching rows may have."""
+    found: list[tuple[int, ContentFile, Alternative]] = []
     begin = 0
     for number, manifest in enumerate(live.manifests):
-        if chosen is None:
-            found.extend(enumerate(manifest.files, begin))
-        else:
-            found.extend((begin + place, manifest.files[place]) for place in sorted(chosen[number]))
+        here = dict.fromkeys(range(len(manifest.files)), ANY) if chosen is None else chosen[number]
+        found.extend((begin + place, manifest.files[place], here[place]) for place in sorted(here))
         begin += len(manifest.files)
     return found
 
 
 def _pruned(
-    found: Filter, files: Iterable[ContentFile], specs: Mapping[int, PartitionSpec]
+    found: Filter, files: Iterable[tuple[ContentFile, Alternative]], specs: Mapping[int, PartitionSpec]
 ) -> tuple[list[ContentFile], list[Filter]]:
     """The files that may hold a matching row, by partition and statistics, and what is left of the filter for each."""
     filters = {number: PartitionedFilter(found, spec) for number, spec in specs.items()}
     kept: list[ContentFile] = []
     residuals: list[Filter] = []
-    for file in files:
+    for file, values in files:
         residual = filters[file.spec].residual(file.partition)
+        if values:
+            residual = narrowed(residual, values)
         if residual is not False and file.records and may_match(residual, Statistics.of(file)):
             kept.append(file)
             residuals.append(residual)

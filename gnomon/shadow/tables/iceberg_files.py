@@ -1,7 +1,7 @@
 """The live files of an Iceberg snapshot, data files and files of deletes, from its manifests.
 
 Manifests never change, so each is read once and kept, bounded by bytes; a new snapshot reads its list of manifests and
-the manifests that are new in it. A file takes about 600 bytes of memory, and 15 to 25 more for each column that has
+the manifests that are new in it. A file takes about 600 bytes of memory, and 40 more for each column that has
 statistics: these are kept packed and are unpacked where they are needed.
 
 fastavro reads the manifests, since pyiceberg leaves out where in a Puffin file a deletion vector lies. Files are read

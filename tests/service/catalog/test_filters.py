@@ -85,7 +85,7 @@ def test_a_literal_is_read_in_the_columns_type(term: str, given: Any, stored: An
     for value in (given, {"type": "literal", "value": given}):
         found = parse(equal(term, value), SCHEMA)
         assert isinstance(found, Predicate)
-        assert found.values == [stored]
+        assert list(found.values) == [stored]
         assert to_json(found) == equal(term, value)
 
 
