@@ -27,11 +27,11 @@ SECONDS = 60.0  # timeout of a test
 class Live:
     """A service that runs until the block ends."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, port: int = 0) -> None:
         self.app: FastAPI = create_app(settings)
         self.is_encrypted = settings.tls_certificate is not None
         self.served = self.app.state.service.indexes.default
-        self._listening = _listen(settings, 0)
+        self._listening = _listen(settings, port)
         self.port: int = self._listening.getsockname()[1]
         ready = threading.Event()
         self.server = _Server(_config(settings, self.app, tls_context(settings)), ready.set)
