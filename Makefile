@@ -19,10 +19,10 @@ with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 # The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
 quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or nightly)"
 
-.PHONY: help system setup demo quick test check coverage nightly bench serve clean
+.PHONY: help system setup demo quick test check coverage nightly bench bench-report serve clean
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 system:
 	@deploy/setup.sh
@@ -67,6 +67,9 @@ nightly: setup ## Run the fuzz of the compiled loops under sanitizers, all tests
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 	@$(with_java) $(venv)/python -m bench.fetch
+
+bench-report: setup ## Write docs/benchmarks.md from the recorded results in bench/results
+	@$(venv)/python -m bench.report
 
 serve: setup ## Serve the demo's index over HTTP
 	@$(venv)/gnomon serve .demo/index

@@ -1,4 +1,4 @@
-"""Benchmarks of Gnomon and its peers, in the same run. docs/benchmarks.md explains the figures.
+"""Benchmarks of Gnomon and its peers, in the same run. docs/benchmarks.md shows the newest results.
 
 - `fetch`       rows by key: the workloads, their contenders, the command
 - `formats`     rows by key from a file of each format: the command
@@ -10,7 +10,8 @@
 - `load`        rows of many keys with Spark, compared with its joins: the workloads, the command
 - `dedup`       the new rows of a batch found and appended, compared with Spark's anti join: the workloads, the command
 - `growth`      builds and look-ups with more files, partitions and rows: the command
-- `page`        figures as Markdown, and their place in docs/benchmarks.md
+- `page`        figures as Markdown, and the record of a run in bench/results
+- `report`      docs/benchmarks.md, made of these records: the command
 
 Parts of `fetch`:
 

@@ -1,7 +1,7 @@
 """One index file compared with other files that find entries by key: `python -m bench.btree`.
 
 Workloads: the entries of a made-up web crawl (text keys), and the same entries with numbers as keys (bigint). The files
-go to their own folder; the tables to standard output and into docs/benchmarks.md.
+go to their own folder; the tables to standard output.
 """
 
 import gc
@@ -20,13 +20,12 @@ import pyarrow as pa
 import typer
 
 from bench.choices import choices
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.stores import STORES, Key, Store, rows_of
 from gnomon.commands.crawl import page_urls
 from gnomon.commands.output import say
 
 BENCH = "bench.btree"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "fastavro", "isal", "zlib-ng", "polars", "rocksdict")
 FILES = 8  # to which the entries point
 FILE_NAME = "dt=2026-01-01/part-{:05d}-5f0c9f6e-6e0f-4d8a-9a0b-cafe00000000-c000.snappy.parquet"  # named as by Spark
@@ -172,10 +171,10 @@ def btree(
     entries: Annotated[int, typer.Option(help="Entries of each file.", min=1000)] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Rounds, of which the medians count.", min=1)] = 3,
     folder: Annotated[Path, typer.Option(help="Where the files go; replaces them.")] = Path(".bench/btree"),
-    write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Write, find, scan and check entries in an index file, plain Avro, SQLite and RocksDB, side by side."""
-    heading = about(f"{COMMAND} --entries {entries} --rounds {rounds}", LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"entries": entries, "rounds": rounds})
     results = []
     all_workloads = workloads(entries)
     for workload in all_workloads:
@@ -183,10 +182,8 @@ def btree(
         results.append((workload, measure(workload, STORES, folder, rounds)))
     say("choices ...")
     crawl = all_workloads[0].table
-    result = f"{heading}\n{table(results)}\n{choices(crawl.slice(0, min(entries, 200_000)), rounds)}"
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(f"{table(results)}\n{choices(crawl.slice(0, min(entries, 200_000)), rounds)}")
+    report.record(record)
     os.sync()
 
 

@@ -1,7 +1,7 @@
 """The build of an index of narrow rows, compared with Spark's own shuffle, sort and write of the same entries: `python
 -m bench.build`.
 
-Data, indexes and copies go to `.bench/build`; the table to standard output and into docs/benchmarks.md.
+Data, indexes and copies go to `.bench/build`; the table to standard output.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.lake import folder_bytes
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.processes import Cpu, cpu_of
 from bench.sampling import Sampled, report
 from gnomon.commands.output import megabytes, say
@@ -29,7 +29,6 @@ from gnomon.shadow import open_index
 from gnomon.shadow.metadata.spec import ENTRIES_PER_BUCKET
 
 BENCH = "bench.build"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "isal")
 ROWS_PER_FILE = 500_000
 GNOMON, SPARK = "Gnomon: build, with read-back and filters", "Spark: repartition, sort, Parquet"
@@ -183,16 +182,13 @@ def build(
     rounds: Annotated[int, typer.Option(help="Runs of each contender that count.", min=1)] = 3,
     folder: Annotated[Path, typer.Option(help="Where the data goes.")] = Path(".bench/build"),
     profiled: Annotated[bool, typer.Option("--profile/--no-profile", help="Profile the Python tasks, too.")] = True,
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Build indexes of narrow rows, and let Spark shuffle, sort and write the same entries, in turns."""
     sizes, keys = entries or [1_000_000, 10_000_000, 50_000_000], key or list(KEYS)
     shutil.rmtree(folder, ignore_errors=True)
     found, text = {}, ""
-    command = " ".join(
-        [COMMAND, *(f"--entries {n}" for n in sizes), *(f"--key {k}" for k in keys), f"--rounds {rounds}"]
-    )
-    heading = about(command, LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"entries": sizes, "key": keys, "rounds": rounds})
     with spark_session() as spark:
         for rows in sizes:
             write_source(spark, folder / "source", rows)
@@ -204,10 +200,9 @@ def build(
                         f"\n{rows:,} entries, key `{name}`:\n\n```\n{profile(spark, folder, rows, name).strip()}\n```\n"
                     )
             shutil.rmtree(folder / "source")
-    result = f"{heading}\n{table(found)}"
-    say(f"\n{result}\n{text}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(table(found))
+    say(text)
+    report.record(record)
 
 
 if __name__ == "__main__":

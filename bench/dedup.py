@@ -2,7 +2,7 @@
 
 Gnomon is compared with Spark's anti join, and with a set of keys in each task. A batch of narrow rows goes into tables
 of 1 to 50 million rows, one of wide rows into tables of up to a million. Tables and indexes go to `.bench/dedup`; the
-figures to standard output and docs/benchmarks.md.
+figures to standard output.
 """
 
 import itertools
@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from bench.dedup_contenders import CONTENDERS, AntiJoin, Contender, Gnomon, Took, measured, removing_new_files
 from bench.dedup_data import Truth, Workload, sums, truth_of, write_batch, write_table
 from bench.lake import folder_bytes
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.rounds import Cost, WrongRows, cost_of
 from gnomon.commands.output import megabytes, say
 from gnomon.commands.spark import spark_session
 
 BENCH = "bench.dedup"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "isal")
 MEMORY = "6g"  # the anti join sorts wide rows
 WORKLOADS = (
@@ -256,27 +255,25 @@ def dedup(
     patience: Annotated[float, typer.Option(help="Seconds of a run with hash sets; longer ones are left out.")] = 60.0,
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of all rows, one run each.")] = False,
     folder: Annotated[Path, typer.Option(help="Where tables, batches and indexes go.")] = Path(".bench/dedup"),
-    write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Find, and append, the new rows of a batch."""
     narrow, wide = WORKLOADS
     narrow = narrow._replace(incoming=incoming, existing=tuple(sorted(existing or narrow.existing)))
     workloads = [one for one in (narrow, wide) if one.name in (kind or ("narrow", "wide"))]
-    options = [*(f"--kind {name}" for name in kind or ()), *(f"--existing {count}" for count in existing or ())]
-    options += [f"--incoming {incoming}"] if incoming != WORKLOADS[0].incoming else []
-    options += ["--quick"] if quick else [f"--rounds {rounds}", f"--patience {patience:g}"]
-    parts, goal_lines = [about(" ".join([COMMAND, *options]), LIBRARIES)], []
+    parameters = {"kind": kind, "existing": existing, "incoming": incoming, "quick": quick}
+    report = Report(BENCH, LIBRARIES, parameters | ({} if quick else {"rounds": rounds, "patience": f"{patience:g}"}))
+    goal_lines: list[Line] = []
     with spark_session(conf=[f"spark.driver.memory={MEMORY}"]) as spark:
         for workload in map(smaller, workloads) if quick else workloads:
             lines, lakes = measure(spark, folder.resolve(), workload, 1 if quick else rounds, patience)
             goal_lines += lines if workload.name == narrow.name else []
             size = f" with {workload.payload:,} bytes of payload" if workload.payload else ""
-            parts.append(f"**{workload.incoming:,} {workload.name} rows{size}**\n")
-            parts += [figures(lines), lakes_table(lakes)]
-    result = "\n".join([*parts, *([goals(goal_lines)] if goal_lines else [])])
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+            report.say(f"**{workload.incoming:,} {workload.name} rows{size}**\n")
+            report.say(f"{figures(lines)}\n{lakes_table(lakes)}")
+    if goal_lines:
+        report.say(f"**Goals**\n\n{goals(goal_lines)}")
+    report.record(record)
 
 
 if __name__ == "__main__":

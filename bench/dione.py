@@ -16,7 +16,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from bench.lake import folder_bytes
-from bench.page import about, digits, head, row
+from bench.page import RecordOption, Report, digits, head, row
 from gnomon import build, load, open_index
 from gnomon.commands.output import megabytes
 from gnomon.commands.spark import spark_session
@@ -106,13 +106,15 @@ def _ms(seconds: list[float]) -> str:
 
 def main(
     folder: Annotated[Path, typer.Argument(help="The folder that deploy/make-dione-tables.sh speed made.")],
+    record: RecordOption = False,
 ) -> None:
     """Measure Gnomon, and print the table."""
-    print(about("DIONE=... deploy/make-dione-tables.sh speed", LIBRARIES))
-    print(*head(["", "Dione", "Gnomon by Spark", "Gnomon without Spark"]), sep="\n")
+    report = Report("bench.dione", LIBRARIES, {}, "DIONE=... deploy/make-dione-tables.sh speed")
+    report.say("\n".join(head(["", "Dione", "Gnomon by Spark", "Gnomon without Spark"])))
     with spark_session("local[2]", []) as spark:
         for told in json.loads((folder / "speed.json").read_text()):
-            print(*lines(folder, spark, told), sep="\n", flush=True)
+            report.say("\n".join(lines(folder, spark, told)))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import typer
 
 from bench.measured import Cost, measured
-from bench.page import about, digits, head, row
+from bench.page import RecordOption, Report, digits, head, row
 from gnomon.commands.crawl import page_url, write_crawl, write_increment
 from gnomon.commands.spark import spark_session
 from gnomon.shadow import open_index
@@ -81,10 +81,10 @@ def compared(folder: Path) -> str:
     return f"{what}, {rows[0]:,} rows after the append: {verdict}"
 
 
-def table(pages: int, costs: dict[str, dict[str, Cost]]) -> str:
+def table(costs: dict[str, dict[str, Cost]]) -> str:
     """The figures as Markdown."""
     figures = [f"{engine}: {what}" for engine in ENGINES for what in ("s", "CPU s", "peak MB")]
-    lines = head([f"{pages:,} pages", *figures])
+    lines = head(["", *figures])
     for command in costs[ENGINES[0]]:
         found = [costs[engine][command] for engine in ENGINES]
         lines.append(
@@ -105,13 +105,15 @@ def table(pages: int, costs: dict[str, dict[str, Cost]]) -> str:
 def main(
     pages: Annotated[int, typer.Option(help="Pages of the crawl.", min=2_000)] = 200_000,
     folder: Annotated[str, typer.Option(help="Folder of the crawl and the copies.")] = ".bench/engines",
+    record: RecordOption = False,
 ) -> None:
     """Run both engines, and print the table."""
     root = Path(folder) / str(pages)
     prepare(root, pages)
-    print(about(f"python -m bench.engines --pages {pages}", LIBRARIES))
-    print(table(pages, {engine: of_engine(root, engine) for engine in ENGINES}))
-    print(f"\n{compared(root)}.")
+    report = Report("bench.engines", LIBRARIES, {"pages": pages})
+    report.say(table({engine: of_engine(root, engine) for engine in ENGINES}))
+    report.say(f"\n{compared(root)}.")
+    report.record(record)
 
 
 if __name__ == "__main__":

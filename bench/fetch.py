@@ -1,6 +1,6 @@
 """Fetch the same rows by key through Gnomon and its peers: `python -m bench.fetch`.
 
-Data, index and copies go to `.bench`; the table to standard output and into docs/benchmarks.md.
+Data, index and copies go to `.bench`; the table to standard output.
 """
 
 import os
@@ -28,7 +28,7 @@ from bench.contenders import (
 )
 from bench.goals import goals
 from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, Keys, keys_of, sources
-from bench.page import DOCS, about, insert
+from bench.page import RecordOption, Report
 from bench.rounds import Cost, Line, cost_of, measure
 from bench.table import LIBRARIES, described, table
 from gnomon.commands.output import say
@@ -61,7 +61,6 @@ WORKLOADS = (
 WARM_UP_KEYS = 20
 ABSENT_SHARE = 5  # one absent key for this number of present ones
 BENCH = "bench.fetch"
-COMMAND = f".venv/bin/python -m {BENCH}"
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -96,7 +95,7 @@ def fetch(
         int, typer.Option(help="Keys that each contender fetches; those that scan get fewer.", min=1)
     ] = 200,
     folder: Annotated[Path, typer.Option(help="Where the data goes; sources in it are used again.")] = Path(".bench"),
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Fetch rows by key through Gnomon, DuckDB, Polars, pyarrow, SQLite and Lance, side by side."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are stopped
@@ -105,13 +104,11 @@ def fetch(
     folder.mkdir(parents=True, exist_ok=True)
     with spark_session() as spark:
         lines = prepare(spark, folder, pages)
-    heading = about(f"{COMMAND} --pages {pages} --keys {keys}", LIBRARIES)  # before the load comes from this process
+    report = Report(BENCH, LIBRARIES, {"pages": pages, "keys": keys})
     say("fetching ...")
     measure(lines, chosen)
-    result = f"{heading}\n{table(lines)}\n{goals(lines)}"
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(f"{table(lines)}\n{goals(lines)}")
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Fetch the same rows by key from a file of every format: `python -m bench.formats`.
 
-Files and indexes go to `.bench/formats`; the table to standard output and into docs/benchmarks.md.
+Files and indexes go to `.bench/formats`; the table to standard output.
 """
 
 import os
@@ -24,7 +24,7 @@ from bench.format_contenders import (
     PyorcByRow,
 )
 from bench.format_files import FILES, FormatFile, data_file, rows_of, write_file
-from bench.page import DOCS, about, insert
+from bench.page import RecordOption, Report
 from bench.rounds import Line, cost_of, measure
 from bench.table import table
 from gnomon.commands.output import megabytes, say
@@ -32,7 +32,6 @@ from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
 
 BENCH = "bench.formats"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = (
     *("gnomon-index", "pyarrow", "numpy", "fastavro", "isal", "cramjam", "msgspec"),
     *("pyspark", "duckdb", "polars", "pyorc"),
@@ -77,7 +76,7 @@ def formats(
         list[str] | None, typer.Option("--formats", help=f"One of {', '.join(one.name for one in FILES)}; repeatable.")
     ] = None,
     folder: Annotated[Path, typer.Option(help="Where the files and indexes go.")] = Path(".bench/formats"),
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Fetch rows by key from Parquet, ORC, Avro, SequenceFiles, CSV and JSON lines, and compare other readers."""
     files = [one for one in FILES if not only or one.name in only]
@@ -86,15 +85,11 @@ def formats(
     say(f"writing {rows:,} rows as {len(files)} files, and indexes, in {folder} ...")
     with spark_session() as spark:
         lines = prepare(spark, folder, rows, files)
-    chosen = "".join(f" --formats {name}" for name in only or ())
-    # before the load comes from this process
-    heading = about(f"{COMMAND} --rows {rows} --keys {keys}{chosen}", LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"rows": rows, "keys": keys, "formats": only})
     say("fetching ...")
     measure(lines, choose_keys(rows, keys))
-    result = f"{heading}\n{table(lines)}"
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(table(lines))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 import typer
 
 from bench.measured import Cost, measured
-from bench.page import about, digits, head, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.server import serve
 from gnomon.commands.crawl import page_urls
 from gnomon.commands.output import megabytes, say
 from gnomon.shadow import open_index
 from gnomon.shadow.fetch import FetchStats
 
-COMMAND = ".venv/bin/python -m bench.growth"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "fastavro", "isal")
 ROWS_A_FILE = 10  # of a tiny file
 PARTS = 8  # files of a large source
@@ -220,9 +219,10 @@ def growth(
     rows: Annotated[list[int] | None, typer.Option(help="Rows of a large source; repeatable.")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Build each source by Spark, too.")] = False,
     folder: Annotated[Path, typer.Option(help="Where sources and indexes go.")] = Path(".bench/growth"),
+    record: RecordOption = False,
 ) -> None:
     """Build, open and serve indexes of more and more files, partitions and rows."""
-    say(about(COMMAND, LIBRARIES))
+    report = Report("bench.growth", LIBRARIES, {"most_files": most_files, "rows": rows, "spark": spark})
     found: list[Figures] = []
     by_spark: list[Figures] = []
     for case in (case for case in CASES if case.files <= most_files):
@@ -239,8 +239,11 @@ def growth(
         key = page_urls(np.array([count // 2])).to_pylist()[0]
         found.append(figures(f"{count:,} rows", place, key, "--key", "id"))
         by_spark += [figures_with_spark(f"{count:,} rows", place, "--key", "id")] if spark else []
-    say("\n\n".join([table(found, SIZES), table(found, NIGHTLY), *([table(by_spark, WITH_SPARK)] if spark else [])]))
+    report.say(
+        "\n\n".join([table(found, SIZES), table(found, NIGHTLY), *([table(by_spark, WITH_SPARK)] if spark else [])])
+    )
     say(json.dumps([found, by_spark]))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ import typer
 from pyspark.sql import SparkSession
 
 from bench.lake import AS_SPARK_WRITES, MEGABYTE_PAGES, keys_of, sources
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from gnomon.base import kernel
-from gnomon.commands.output import say
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
 from gnomon.shadow import Index, open_index
@@ -189,17 +188,14 @@ def measure(
     keys: Annotated[int, typer.Option(help="Keys of each state.", min=1)] = 300,
     rounds: Annotated[int, typer.Option(help="Processes of each way.", min=1)] = 5,
     folder: Annotated[Path, typer.Option(help="Where the data goes; sources in it are used again.")] = Path(".bench"),
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Fetch rows whose pages were never read, are known, or are cached; with compiled loops and without."""
-    command = f".venv/bin/python -m {BENCH} --pages {pages} --keys {keys} --rounds {rounds}"
-    heading = about(command, ["gnomon-index", "pyarrow", "numpy", "pyspark"])
+    parameters = {"pages": pages, "keys": keys, "rounds": rounds}
+    report = Report(BENCH, ["gnomon-index", "pyarrow", "numpy", "pyspark"], parameters)
     with spark_session() as spark:
-        lines = [*compare(spark, folder, pages, keys, rounds), "", *costs(folder)]
-    result = "\n".join([heading, *lines, ""])
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+        report.say("\n".join([*compare(spark, folder, pages, keys, rounds), "", *costs(folder)]))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Look-ups in one index file of 100 million entries, cold and warm: `python -m bench.large`.
 
-The file is written to its own folder, batch by batch; the table goes to standard output and into docs/benchmarks.md.
+The file is written to its own folder, batch by batch; the tables go to standard output.
 """
 
 import random
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import typer
 
 from bench.btree import FILE_NAME, FILES, WrongAnswer
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.stores import BATCH_ROWS, entry_schema
 from gnomon.btree import BTreeReader, BTreeWriter
 from gnomon.btree.__main__ import LocalFile
@@ -26,9 +26,12 @@ from gnomon.btree.keys import Key
 from gnomon.commands.output import megabytes, say
 
 BENCH = "bench.large"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "isal")
 COLD_KEYS, WARM_KEYS = 20, 1000
+SIZES = (
+    "entries", "bytes", "bytes an entry", "URL bytes before compression", "nodes", "levels", "written, µs an entry",
+    "memory, most", "checked, µs an entry", "a warm reader keeps",
+)  # fmt: skip
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -125,11 +128,11 @@ def measure(entries: int, path: Path) -> str:
     file.close()
     checked = time.perf_counter() - begin
     path.unlink()
+    sizes = [megabytes(census.bytes), digits(census.bytes / entries), str(len(url(0)))]
+    sizes += [f"{census.nodes:,}", str(census.height), digits(seconds * 1e6), megabytes(memory)]
     lines = [
-        f"{census.entries:,} entries in {megabytes(census.bytes)}: {digits(census.bytes / entries)} bytes an entry, of "
-        f"which the URL has {len(url(0))} before compression; {census.nodes:,} nodes in {census.height} levels. "
-        f"Written in {digits(seconds * 1e6)} µs an entry, with {megabytes(memory)} of memory at most in this process; "
-        f"checked in {digits(checked * 1e6 / entries)} µs an entry. A warm reader keeps {megabytes(cached)}.",
+        *head(SIZES),
+        row([f"{census.entries:,}", *sizes, digits(checked * 1e6 / entries), megabytes(cached)]),
         "",
         *head(["look-up", "keys", "nodes, most", "dependent reads, most", "bytes, mean", "p50 µs"]),
         row(_cost_cells("cold: nothing of the file in memory, opening it included", cold_costs, "")),
@@ -142,17 +145,15 @@ def measure(entries: int, path: Path) -> str:
 def large(
     entries: Annotated[int, typer.Option(help="Entries of the file.", min=1000)] = 100_000_000,
     folder: Annotated[Path, typer.Option(help="Where the file goes; replaces it.")] = Path(".bench/large"),
-    write_docs: Annotated[bool, typer.Option("--write/--no-write", help="Into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Write one large index file, look keys up in it, and check it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "large.btree.avro"
-    heading = about(f"{COMMAND} --entries {entries}", LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"entries": entries})
     say(f"writing {entries:,} entries ...")
-    result = f"{heading}\n{measure(entries, path)}"
-    say(f"\n{result}")
-    if write_docs:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(measure(entries, path))
+    report.record(record)
 
 
 if __name__ == "__main__":

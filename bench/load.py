@@ -1,7 +1,7 @@
 """The cost to load the rows of 0.01 to 10 % of a table's keys, compared with Spark's own joins: `python -m bench.load`.
 
 There are two tables of wide rows, of 5 KB and of 100 KB. All contenders get the same sample of keys, in turns; the sums
-of the hashes of all columns of their answers are compared. The tables go to standard output and docs/benchmarks.md.
+of the hashes of all columns of their answers are compared. The tables go to standard output.
 """
 
 import itertools
@@ -17,13 +17,12 @@ from pyspark.sql import functions as F
 
 from bench.lake import folder_bytes
 from bench.load_contenders import CONTENDERS, KEY, BroadcastJoin, Contender, Gnomon, Run, SortMergeJoin, spark_settings
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.rounds import Cost, WrongRows, cost_of
 from gnomon.commands.output import megabytes, say
 from gnomon.commands.spark import spark_session
 
 BENCH = "bench.load"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy")
 ROW_BYTES = {"5 KB": 5_000, "100 KB": 100_000}
 SHARES = (0.0001, 0.001, 0.01, 0.1)
@@ -140,24 +139,23 @@ def load(
     gigabytes: Annotated[float, typer.Option(help="Of each of the two tables.", min=0.001)] = 5.0,
     rounds: Annotated[int, typer.Option(help="Runs of each contender, of which the best counts.", min=1)] = 1,
     folder: Annotated[Path, typer.Option(help="Where tables, indexes and copies go.")] = Path(".bench/load"),
-    write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Load 0.01 to 10 % of the rows of wide tables by key."""
-    parts, everything = [about(f"{COMMAND} --gigabytes {gigabytes:g} --rounds {rounds}", LIBRARIES)], []
+    report = Report(BENCH, LIBRARIES, {"gigabytes": f"{gigabytes:g}", "rounds": rounds})
+    measured: list[Line] = []
     with spark_session(conf=[f"spark.driver.memory={MEMORY}"]) as spark:
         for workload, row_bytes in ROW_BYTES.items():
             say(f"rows of {workload} ...")
             rows = max(int(gigabytes * 1e9) // row_bytes, 1)
             with spark_settings(spark):
                 lines, costs, size = measure(spark, folder.resolve(), workload, rows, SHARES, rounds)
-            everything += lines
-            parts.append(f"**{rows:,} rows of {workload}, {megabytes(size)}**\n")
+            measured += lines
+            report.say(f"**{rows:,} rows of {workload}, {megabytes(size)}**\n")
             extra = [row([name, digits(cost.seconds), megabytes(cost.bytes)]) for name, cost in costs.items()]
-            parts.append("\n".join([*table(lines), "", *head(EXTRA_COLUMNS), *extra, ""]))
-    result = "\n".join([*parts, *goals(everything), ""])
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+            report.say("\n".join([*table(lines), "", *head(EXTRA_COLUMNS), *extra, ""]))
+    report.say("\n".join(["**Goals**", "", *goals(measured), ""]))
+    report.record(record)
 
 
 if __name__ == "__main__":

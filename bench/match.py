@@ -1,7 +1,7 @@
 """Many keys against the entries of one index file, as in a task of a join or an append: `python -m bench.match`.
 
 The index has made-up entries (no source is read) with text and with bigint keys. The figures are CPU time of one
-process. The table goes to standard output and into docs/benchmarks.md.
+process. The table goes to standard output.
 """
 
 import random
@@ -18,7 +18,7 @@ import typer
 from bench.btree import WrongAnswer
 from bench.large import batches as url_batches
 from bench.large import url
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from gnomon.btree.keys import stored_values
 from gnomon.commands.output import say
 from gnomon.shadow import Index, open_index
@@ -34,7 +34,6 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.contract import probe
 
 BENCH = "bench.match"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "isal")
 SEGMENT = "bench"
 STEP = 7  # between two bigint keys; those between are absent
@@ -154,14 +153,13 @@ def match(
     entries: Annotated[int, typer.Option(help="Entries of the index.", min=1000)] = 10_000_000,
     keys: Annotated[int, typer.Option(help="The largest number of keys.", min=1000)] = 1_000_000,
     folder: Annotated[Path, typer.Option(help="Where the index goes; replaces it.")] = Path(".bench/match"),
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Look up 1000 keys, and ten times as many until the most, in one index file."""
-    heading = about(f"{COMMAND} --entries {entries} --keys {keys}", LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"entries": entries, "keys": keys})
     counts = [count for count in (10**power for power in range(3, 10)) if count <= keys]
-    result = f"{heading}\n{measure(entries, counts, folder)}"
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say(measure(entries, counts, folder))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 import typer
 
 from bench.attack import quantile
-from bench.page import digits, row
+from bench.page import RecordOption, Report, digits, row
 from bench.server import Server, started
 from gnomon.commands import crawl
 from gnomon.commands.output import megabytes
@@ -38,7 +38,7 @@ MEMORY = Path("/sys/fs/cgroup/memory")  # of cgroups v1; the run without it show
 LIMIT_BYTES = 2 << 30
 SINGLES_A_SECOND = 20
 LONGEST_SECONDS = 75.0  # of a scenario
-COLUMNS = ["load", "its answers", "kills", "memory MB", "singles right", "p50 ms", "p99 ms", "longest gap s"]
+COLUMNS = ["load", "its answers", "kills", "memory", "singles right", "p50 ms", "p99 ms", "longest gap s"]
 SEED = 22
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -294,6 +294,7 @@ def main(
     pages: Annotated[int, typer.Option(help="Rows of the source.")] = 20_000,
     folder: Annotated[Path, typer.Option(help="Where the data go.")] = Path(".bench/overload"),
     only: Annotated[str, typer.Option(help="Run the scenarios whose names match this regular expression.")] = "",
+    record: RecordOption = False,
 ) -> None:
     """Load the service beyond its means and print what becomes of it and of another client's requests."""
     source, index = folder / "source", folder / "index"
@@ -304,10 +305,12 @@ def main(
             build(spark, str(source), str(index), ["url"])
     keys = crawl.page_urls(np.arange(pages)).to_pylist()
     random.Random(SEED).shuffle(keys)
-    print(row(COLUMNS), row(["---"] * len(COLUMNS)), sep="\n", flush=True)
+    report = Report("bench.overload", ("gnomon-index", "fastapi", "uvicorn"), {"pages": pages, "only": only})
+    report.say("\n".join([row(COLUMNS), row(["---"] * len(COLUMNS))]))
     for name in SCENARIOS:
         if re.search(only, name):
-            print(line(name, index, keys, folder), flush=True)
+            report.say(line(name, index, keys, folder))
+    report.record(record)
 
 
 if __name__ == "__main__":

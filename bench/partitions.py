@@ -1,7 +1,7 @@
 """The cost of a look-up with more and more partitions, in both layouts of an index: `python -m bench.partitions`.
 
 The same rows are spread over 1, 30 and 365 partitions and indexed twice: in the partition folders, and flat. The table
-goes to standard output and into docs/benchmarks.md.
+goes to standard output.
 """
 
 import random
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import typer
 from pyspark.sql import SparkSession
 
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from gnomon.commands.crawl import page_urls
 from gnomon.commands.output import say
 from gnomon.commands.spark import spark_session
@@ -28,7 +28,6 @@ from gnomon.shadow.fetch.results import FetchStats
 from gnomon.shadow.lookup.plan import parse_key
 
 BENCH = "bench.partitions"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "fastavro", "isal")
 PARTITIONS = (1, 30, 365)
 LAYOUTS = {"partitioned": False, "flat": True}
@@ -114,19 +113,17 @@ def measure(spark: SparkSession, folder: Path, rows: int, partitions: int) -> li
 def partitions(
     rows: Annotated[int, typer.Option(help="Rows of the source, spread over its partitions.", min=1000)] = 1_000_000,
     folder: Annotated[Path, typer.Option(help="Where sources and indexes go.")] = Path(".bench/partitions"),
-    write: Annotated[bool, typer.Option(help="Write the table into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Look keys up in partitioned and flat indexes of 1, 30 and 365 partitions."""
-    heading = about(f"{COMMAND} --rows {rows}", LIBRARIES)
+    report = Report(BENCH, LIBRARIES, {"rows": rows})
     lines = head(COLUMNS)
     with spark_session() as spark:
         for count in PARTITIONS:
             say(f"{count} partitions ...")
             lines += measure(spark, folder, rows, count)
-    result = f"{heading}\n" + "\n".join(lines) + "\n"
-    say(f"\n{result}")
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+    report.say("\n".join(lines))
+    report.record(record)
 
 
 if __name__ == "__main__":

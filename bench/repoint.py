@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from bench.page import digits, row
+from bench.page import RecordOption, Report, digits, row
 from bench.tables import catalog_of, source_of
 from gnomon.btree.blocks import LookupStats
 from gnomon.jobs.build import BuildRequest, LocalEngine
@@ -38,6 +38,7 @@ KEYS = {
     "a bigint": "(id * 7919) % 1000000007",
     "a URL": "concat('https://www.host-', id % 9973, '.example/archive/2026/', md5(cast(id as string)), '.html')",
 }
+LIBRARIES = ("gnomon-index", "pyiceberg", "pyarrow", "pyspark")
 NEW = "b" * 16  # a segment
 Result = TypeVar("Result")
 
@@ -57,10 +58,9 @@ class Parts:
         finally:
             self.seconds[part] = self.seconds.get(part, 0) + time.perf_counter() - begin
 
-    def show(self, way: str) -> None:
-        for part, seconds in self.seconds.items():
-            print(row([way, part, digits(seconds)]), flush=True)
-        print(row([way, "**all**", digits(sum(self.seconds.values()))]), flush=True)
+    def lines(self, way: str) -> list[str]:
+        seconds = {**self.seconds, "all": sum(self.seconds.values())}
+        return [row([way, part, digits(took)]) for part, took in seconds.items()]
 
 
 def first_row_ids(metadata: Any) -> dict[str, int]:
@@ -125,8 +125,8 @@ def compacted(key: str, folder: Path, rows: int, spark: SparkBeside) -> Compacti
     return Compaction(index, spec, opened.view.segments[0], first, root, files)
 
 
-def built_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]:
-    """Index the new files, as a build does."""
+def built_again(of: Compaction, storage: LocalStorage) -> tuple[list[IndexFileEntry], list[str]]:
+    """Index the new files, as a build does. Returns the files, and the lines of the table."""
     parts, fetcher = Parts(), Fetcher(of.root, of.spec, 64 << 20)
     keys = parts.of("scan of the keys", lambda: [one for file in of.files for one in fetcher.scan(file, ["id"])])
     ids = pa.concat_arrays([batch.column(0) for batch in keys])
@@ -139,12 +139,11 @@ def built_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]:
     written, _ = index_locally(storage, of.spec, NEW, scan, of.files)
     whole = time.perf_counter() - begin
     parts.seconds["the rest: hashes, entries in order, writes"] = whole - sum(parts.seconds.values())
-    parts.show("build of the new files")
-    return written
+    return written, parts.lines("build of the new files")
 
 
-def pointed_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]:
-    """Write the old entries with pointers to the new files, found by row ids."""
+def pointed_again(of: Compaction, storage: LocalStorage) -> tuple[list[IndexFileEntry], list[str]]:
+    """Write the old entries with pointers to the new files, found by row ids. Returns as `built_again`."""
     parts = Parts()
 
     def scan() -> list[Any]:
@@ -181,19 +180,23 @@ def pointed_again(of: Compaction, storage: LocalStorage) -> list[IndexFileEntry]
         "writes",
         lambda: [write_index_file(storage, of.spec, NEW, one.partition, one.bucket, [table]) for one, table in groups],
     )
-    parts.show("new pointers for the old entries")
-    return written
+    return written, parts.lines("new pointers for the old entries")
 
 
-def compare(key: str, folder: Path, rows: int, spark: SparkBeside) -> None:
+def compare(key: str, folder: Path, rows: int, spark: SparkBeside) -> list[str]:
+    """The lines of a key's table."""
     of = compacted(key, folder, rows, spark)
-    ways = []
+    ways, lines = [], [row([f"**{key}, {rows:,} rows**", "", ""])]
     for name, way in (("built", built_again), ("moved", pointed_again)):
         storage = LocalStorage(str(folder / name))
-        written = Segment(NEW, tuple(way(of, storage)), tuple(of.files))
+        files, timed = way(of, storage)
+        lines += timed
+        written = Segment(NEW, tuple(files), tuple(of.files))
         # The column after the pointer is an estimate of the row's size, which compaction changes.
         ways.append([table.drop_columns(POINTER_COLUMNS[-1]) for table in entries_of(storage, of.spec, written)])
-    print(f"\n{key}, {rows:,} rows: the entries are {'equal' if ways[0] == ways[1] else 'DIFFERENT'}\n", flush=True)
+    if ways[0] != ways[1]:
+        raise ValueError(f"{key}: the entries of both ways differ")
+    return lines
 
 
 @app.command()
@@ -201,15 +204,18 @@ def main(
     spark: Annotated[str, typer.Option(help="The Python of the environment of deploy/make-tables.sh.")],
     rows: Annotated[int, typer.Option(help="Rows of a table.")] = 1_000_000,
     folder: Annotated[Path, typer.Option(help="Where the data go.")] = Path(".bench/repoint"),
+    record: RecordOption = False,
 ) -> None:
     """Compare a build after a compaction with new pointers by row ids."""
-    print(row(["way", "part", "s"]), row(["---"] * 3), sep="\n")
+    report = Report("bench.repoint", LIBRARIES, {"spark": spark, "rows": rows})
+    report.say("\n".join([row(["way", "part", "s"]), row(["---"] * 3)]))
     for name in KEYS:
         place = folder / name.split()[1]
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         with spark_beside(spark, place) as session:
-            compare(name, place, rows, session)
+            report.say("\n".join(compare(name, place, rows, session)))
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The service under a load of constant rate, compared with a hello service and a copy in SQLite: `python -m
 bench.serve`.
 
-Data, index and copy go to `.bench/serve`; the tables to standard output and into docs/benchmarks.md.
+Data, index and copy go to `.bench/serve`; the tables to standard output.
 """
 
 import random
@@ -22,17 +22,16 @@ from bench.attack import Load, attack, vegeta, write_targets
 from bench.contenders import MAKERS
 from bench.format_files import FILES, rows_of, write_file
 from bench.lake import FIRST_ABSENT_PAGE
-from bench.page import DOCS, about, digits, head, insert, row
+from bench.page import RecordOption, Report, digits, head, row
 from bench.server import Server, serve, started
 from bench.slow_store import slow_store
 from gnomon.commands import crawl
-from gnomon.commands.output import megabytes, say
+from gnomon.commands.output import megabytes
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
 from gnomon.shadow import UsageError
 
 BENCH = "bench.serve"
-COMMAND = f".venv/bin/python -m {BENCH}"
 LIBRARIES = ("gnomon-index", "pyarrow", "fastavro", "fastapi", "uvicorn", "httptools", "pyspark")
 PARTS = ("slow", "rates", "memory")  # the slow store comes first, since Spark has to be started with its addresses
 SOURCES = {"Parquet": "parquet-pages", "Avro": "avro-deflate"}
@@ -243,7 +242,7 @@ def main(
     only: Annotated[str, typer.Option(help=f"Parts, separated by commas: {', '.join(PARTS)}.")] = ",".join(PARTS),
     quick: Annotated[bool, typer.Option("--quick", help="A small run of each part, as a test.")] = False,
     folder: Annotated[Path, typer.Option(help="Where the data goes; replaces it.")] = Path(".bench/serve"),
-    write: Annotated[bool, typer.Option(help="Write the tables into docs/benchmarks.md.")] = True,
+    record: RecordOption = False,
 ) -> None:
     """Load the service at constant rates, measure its memory, and let it fetch from a slow store."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are stopped
@@ -253,14 +252,10 @@ def main(
             raise UsageError(f"--only: expected some of {', '.join(PARTS)}, found {name!r}")
     folder.mkdir(parents=True, exist_ok=True)
     vegeta()
-    heading = about(f"{COMMAND}{' --quick' if quick else ''} --only {only}", LIBRARIES)
-    lines = []
+    report = Report(BENCH, LIBRARIES, {"quick": quick, "only": only})
     for line in parts(names, QUICK if quick else FULL, folder.absolute()):
-        say(line)  # immediately: results are not lost where a later part fails
-        lines.append(line)
-    result = f"{heading}\n" + "\n".join(lines) + "\n"
-    if write:
-        DOCS.write_text(insert(BENCH, result, DOCS.read_text()))
+        report.say(line)  # immediately: results are not lost where a later part fails
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from bench.measured import measured
-from bench.page import about, digits, row
+from bench.page import RecordOption, Report, digits, row
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
 from gnomon.shadow import open_index
@@ -149,7 +149,8 @@ def fetches(index: str) -> Ask:
     return lambda keys: sum(len(rows) for rows in opened.fetch_many(keys))
 
 
-def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside | None) -> None:
+def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside | None) -> Iterator[str]:
+    """The lines of the table of look-ups."""
     delta, catalog = make(folder, count, wide, spark)
     contenders: dict[str, Ask] = {}
     for kind, source in (("Delta", f"delta:{delta}"), ("Iceberg", source_of(catalog))):
@@ -158,19 +159,19 @@ def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside 
             build_index(LocalEngine(), source, str(index), BuildRequest(["id"]))
         contenders[f"Gnomon, {kind}"] = fetches(str(index))
     contenders |= peers(delta, catalog, spark)
-    print(f"\n{name}: {count:,} rows\n")
-    print(row(["", "1 key, p50 ms", "CPU ms", "rows of 20", "1,000 keys, ms", "CPU ms", "rows"]))
-    print(row(["---"] * 7), flush=True)
+    yield f"\n**{name}: {count:,} rows**\n"
+    yield row(["", "1 key, p50 ms", "CPU ms", "rows of 20", "1,000 keys, ms", "CPU ms", "rows"])
+    yield row(["---"] * 7)
     singles = [[key] for key in keys_of(count, 20)]
     batch = [keys_of(count, 1000)]
     for who, ask in contenders.items():
         ask(singles[0])
         one, many = timed(ask, singles), timed(ask, batch)
-        print(row([who, *map(digits, one[:2]), str(one[2]), *map(digits, many[:2]), str(many[2])]), flush=True)
+        yield row([who, *map(digits, one[:2]), str(one[2]), *map(digits, many[:2]), str(many[2])])
 
 
-def maintain(folder: Path, spark: SparkBeside | None) -> None:
-    """Builds after changes of tables of 200,000 narrow rows."""
+def maintain(folder: Path, spark: SparkBeside | None) -> Iterator[str]:
+    """The lines of the table of builds after changes of tables of 200,000 narrow rows."""
     delta, catalog = make(folder, 200_000, False, None)
     table = catalog.load_table("ns.t")
     steps: dict[str, Callable[[], object]] = {"the first build": lambda: None, "nothing": lambda: None}
@@ -185,9 +186,9 @@ def maintain(folder: Path, spark: SparkBeside | None) -> None:
             spark.run(f"OPTIMIZE delta.`{delta}`"),
             spark.run("CALL own.system.rewrite_data_files(table => 'ns.t', options => map('rewrite-all', 'true'))"),
         )
-    print("\nBuilds without Spark, 200,000 narrow rows\n")
-    print(row(["after", "Delta, ms", "files indexed", "rows", "Iceberg, ms", "files indexed", "rows"]))
-    print(row(["---"] * 7), flush=True)
+    yield "\n**Builds without Spark, 200,000 narrow rows**\n"
+    yield row(["after", "Delta, ms", "files indexed", "rows", "Iceberg, ms", "files indexed", "rows"])
+    yield row(["---"] * 7)
     for what, change in steps.items():
         change()
         cells = [what]
@@ -196,7 +197,7 @@ def maintain(folder: Path, spark: SparkBeside | None) -> None:
             built = build_index(LocalEngine(), source, str(folder / f"index-{kind}"), BuildRequest(["id"]))
             ms = (time.perf_counter() - start) * 1000
             cells += [digits(ms), str(built.new_files), f"{built.rows_indexed:,}"]
-        print(row(cells), flush=True)
+        yield row(cells)
 
 
 def delta_of_many(place: Path, count: int) -> Callable[[], object]:
@@ -242,25 +243,26 @@ def iceberg_of_many(place: Path, count: int) -> Callable[[], object]:
     return lambda: table.append(rows(10, 20, False))
 
 
-def many_files(folder: Path, count: int) -> None:
-    """Tables of many files: the first build, one with nothing to do, and one of a new file, each a command."""
+def many_files(folder: Path, count: int) -> Iterator[str]:
+    """The lines of the table of commands on tables of many files: the first build, one with nothing to do, and one of a
+    new file."""
     shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nTables of {count:,} files of 10 rows\n")
-    print(row(["", "s", "CPU s", "peak memory MB"]), row(["---"] * 4), sep="\n", flush=True)
+    yield f"\n**Tables of {count:,} files of 10 rows**\n"
+    yield "\n".join([row(["", "s", "CPU s", "peak memory MB"]), row(["---"] * 4)])
     for kind, write in (("delta", delta_of_many), ("iceberg", iceberg_of_many)):
         place, index = folder / kind, str(folder / f"index-{kind}")
         append = write(place, count)
 
-        def build(what: str, place: Path = place, index: str = index, kind: str = kind) -> None:
+        def build(what: str, place: Path = place, index: str = index, kind: str = kind) -> str:
             source = f"delta:{place.absolute()}" if kind == "delta" else source_of(catalog_of(place))
             command = [sys.executable, "-m", "gnomon", "build", source, index, "--key", "id", "--engine=local"]
             cost = measured(command)
-            print(row([f"{kind}: {what}", digits(cost.seconds), digits(cost.cpu), str(cost.peak)]), flush=True)
+            return row([f"{kind.title()}: {what}", digits(cost.seconds), digits(cost.cpu), str(cost.peak)])
 
-        build("the first build")
-        build("a build with nothing to do")
+        yield build("the first build")
+        yield build("a build with nothing to do")
         append()
-        build("a build of one new file")
+        yield build("a build of one new file")
 
 
 @app.command()
@@ -270,22 +272,27 @@ def main(
     files: Annotated[int, typer.Option(help="Files of the table of many files.")] = 100_000,
     spark: Annotated[str, typer.Option(help="The Python of the environment of deploy/make-tables.sh.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the data go.")] = Path(".bench/tables"),
+    record: RecordOption = False,
 ) -> None:
     """Compare look-ups and builds on Delta and Iceberg tables."""
     folder.mkdir(parents=True, exist_ok=True)
-    print(about("python -m bench.tables", LIBRARIES))
+    report = Report("bench.tables", LIBRARIES, {"wide": wide, "narrow": narrow, "files": files, "spark": spark})
     for name, count, is_wide in (("Wide rows", wide, True), ("Narrow rows", narrow, False)):
         if count:
             place = folder / f"{name.split()[0]}-{count}"
             place.mkdir(exist_ok=True)
             with spark_beside(spark, place) if spark else nullcontext() as session:
-                look_up(name, place, count, is_wide, session)
+                for line in look_up(name, place, count, is_wide, session):
+                    report.say(line)
     shutil.rmtree(folder / "builds", ignore_errors=True)
     (folder / "builds").mkdir()
     with spark_beside(spark, folder / "builds") if spark else nullcontext() as session:
-        maintain(folder / "builds", session)
+        for line in maintain(folder / "builds", session):
+            report.say(line)
     if files:
-        many_files(folder / "files", files)
+        for line in many_files(folder / "files", files):
+            report.say(line)
+    report.record(record)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """The pages in docs/ and next to the code: each link has a target, and each page can be found."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from bench.page import RESULTS
+from bench.report import PAGE, SECTIONS, page
 from gnomon.__main__ import COMMANDS
 
 ROOT = Path(__file__).parent.parent
@@ -24,10 +27,10 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    for target, anchor in LINK.findall(page.read_text()):
-        found = (page.parent / target).resolve() if target else page
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    for target, anchor in LINK.findall(path.read_text()):
+        found = (path.parent / target).resolve() if target else path
         assert found.exists(), f"{target} is not there"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{target} has no heading {anchor}"
@@ -51,3 +54,17 @@ def test_each_file_that_contributing_names_is_there() -> None:
 def test_the_page_of_the_command_line_lists_each_command() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert re.findall(r"^\| `gnomon ([a-z-]+)", text, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_page_of_benchmarks_is_what_its_command_writes() -> None:
+    assert PAGE.read_text() == page(), "run make bench-report"
+
+
+def test_each_result_is_of_a_workload_and_is_on_the_page_of_benchmarks() -> None:
+    files = {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}
+    assert {name: result["workload"] for name, result in files.items()} == {name: name for name in files}
+    assert [name for name in files if not (ROOT / "bench" / f"{name}.py").exists()] == []
+    assert sorted(files) == sorted(section.workload for section in SECTIONS)
+    for result in files.values():
+        for table in (table for run in result["runs"] for table in run["tables"]):
+            assert {len(row) for row in table["rows"]} == {len(table["columns"])}, table["title"]

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.btree import BENCH, COLUMNS, LIBRARIES, WrongAnswer, measure, table, workloads
+from bench.btree import COLUMNS, WrongAnswer, measure, table, workloads
 from bench.choices import COMPRESSORS, DIONES, LAYOUTS, NODES, SCANS, choices
-from bench.page import DOCS, about, insert, markers
 from bench.stores import STORES, Gnomon, Key, Sqlite, Value
 
 ENTRIES = 2_000
@@ -54,11 +53,3 @@ def test_every_choice_stands_in_its_table() -> None:
         DIONES,
     ):
         assert rendered.count(f"| {name} |") == 1
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    page = DOCS.read_text()
-    assert all(page.count(marker) == 1 for marker in markers(BENCH))
-    assert "| RocksDB, one SST file |" in page
-    assert "rocksdict" in about("the command", LIBRARIES)
-    assert insert(BENCH, "new", page).count("new\n") >= 1

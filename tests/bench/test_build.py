@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.build import BENCH, CONTENDERS, GNOMON, WrongCount, measure, profile, table, write_source
-from bench.page import DOCS, markers
+from bench.build import CONTENDERS, GNOMON, WrongCount, measure, profile, table, write_source
 from bench.processes import cpu_of
 
 ROWS = 3_000
@@ -32,7 +31,3 @@ def test_both_write_all_entries_and_the_tasks_are_profiled(
     monkeypatch.setitem(CONTENDERS, GNOMON, (CONTENDERS[GNOMON][0], lambda *_: ROWS - 1))
     with pytest.raises(WrongCount, match="2999 entries of 3000 rows"):
         measure(spark, tmp_path, ROWS, "url", rounds=1)
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

@@ -7,11 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench import dedup
-from bench.dedup import APPEND, BENCH, CHECK, COLUMNS, Line, figures, goals, lakes_table, measure
+from bench.dedup import APPEND, CHECK, COLUMNS, Line, figures, goals, lakes_table, measure
 from bench.dedup_contenders import CONTENDERS, AntiJoin, Gnomon, HashSets, Took, removing_new_files
 from bench.dedup_data import Truth, Workload, rows_of
 from bench.dedup_tasks import IS_OLD, KEY, unseen
-from bench.page import DOCS, markers
 from bench.processes import Cpu
 from bench.rounds import WrongRows
 
@@ -75,7 +74,3 @@ def test_a_load_is_taken_back_and_what_was_there_must_stay(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [there]
     with pytest.raises(WrongRows, match="a: a file of the table or the index changed"), removing_new_files(tmp_path):
         there.write_text("11")
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

@@ -1,6 +1,5 @@
 """The bench of fetches: everyone gives the same rows, nobody is left out, and nothing goes on running."""
 
-import os
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.contenders import Answer, SqliteCopy
-from bench.fetch import BENCH, WORKLOADS, choose_keys, prepare
+from bench.fetch import WORKLOADS, choose_keys, prepare
 from bench.goals import goals
 from bench.lake import PARAMETERS, keys_of, sources
-from bench.page import DOCS, about, insert, markers
 from bench.rounds import SCAN_ABSENT_KEYS, SCAN_KEYS, Line, WrongRows, check_rows, has_turn, instant, measure
-from bench.table import LIBRARIES, table
+from bench.table import table
 
 PAGES, KEYS = 2_000, 30
 MICROS = 1_767_225_600_000_007
@@ -141,24 +139,3 @@ def test_keys_are_the_same_in_every_run_and_none_comes_twice() -> None:
     assert len({*keys.warm_up, *keys.present, *keys.absent}) == 130
     with pytest.raises(ValueError, match="more than 2000 pages"):
         keys_of(PAGES, 1, PAGES, 0)
-
-
-def test_the_result_replaces_what_stands_between_the_markers() -> None:
-    begin, end = markers(BENCH)
-    page = f"before\n{begin}\nold\n{end}\nafter\n"
-    once = insert(BENCH, "new", page)
-    assert "old" not in once
-    assert once.startswith(f"before\n{begin}\n")
-    assert once.endswith(f"{end}\nafter\n")
-    assert insert(BENCH, "new", once) == once
-    with pytest.raises(ValueError, match="the page has no"):
-        insert("bench.other", "new", page)
-
-
-def test_the_page_has_the_markers_and_a_run_says_its_machine() -> None:
-    page = DOCS.read_text()
-    for marker in markers(BENCH):
-        assert page.count(marker) == 1
-    said = about("the command", LIBRARIES)
-    assert "the command" in said
-    assert f"{os.cpu_count()} cores" in said

@@ -10,8 +10,7 @@ from bench.contenders import GnomonInProcess
 from bench.fetch import choose_keys
 from bench.format_contenders import GnomonByPointer
 from bench.format_files import FILES, FormatFile
-from bench.formats import BENCH, PEERS, app, prepare
-from bench.page import DOCS, markers
+from bench.formats import PEERS, app, prepare
 from bench.rounds import measure
 from bench.table import table
 from gnomon.sources.registry import FORMATS
@@ -51,7 +50,3 @@ def test_a_format_that_is_not_known_is_refused() -> None:
     result = CliRunner().invoke(app, ["--formats", "parquett"])
     assert result.exit_code == 2
     assert "no format parquett" in result.output
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

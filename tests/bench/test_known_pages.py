@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.known_pages import BENCH, COLUMNS, STATES, TITLES, compare
-from bench.page import DOCS, markers
+from bench.known_pages import COLUMNS, STATES, TITLES, compare
 from gnomon.base import kernel
 
 
@@ -18,7 +17,3 @@ def test_each_state_of_each_source_is_measured_both_ways(spark: SparkSession, tm
         [f"| {title}", state] for title in TITLES.values() for state in STATES
     ]
     assert all(line.count("|") == len(COLUMNS) + 1 for line in lines)
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.load import BENCH, COLUMNS, check, goals, measure, table
+from bench.load import COLUMNS, check, goals, measure, table
 from bench.load_contenders import CONTENDERS, Gnomon, Run, spark_settings
-from bench.page import DOCS, markers
 from bench.rounds import WrongRows
 
 
@@ -34,7 +33,3 @@ def test_other_rows_are_not_compared_with_by_time() -> None:
     with pytest.raises(WrongRows, match=r"b gave 2 rows \(7\), a 2 \(8\)"):
         check([("a", Run(1, 0, 0, 2, 8)), ("b", Run(1, 0, 0, 2, 7))])
     assert Gnomon in CONTENDERS
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

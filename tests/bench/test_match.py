@@ -5,8 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.match import BENCH, STEP, WORKLOADS, Workload, ask, entries_of, line, make, measure
-from bench.page import DOCS, markers
+from bench.match import STEP, WORKLOADS, Workload, ask, entries_of, line, make, measure
 
 ENTRIES = 70_000  # more than one batch
 
@@ -29,7 +28,3 @@ def test_the_result_has_a_line_for_each_question(tmp_path: Path) -> None:
     result = measure(20_000, [1000], tmp_path / "index")
     assert result.count("\n| ") == 1 + 2 * 3
     assert not list(tmp_path.iterdir())
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

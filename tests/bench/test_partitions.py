@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.page import DOCS, markers
-from bench.partitions import BENCH, COLUMNS, LAYOUTS, measure
+from bench.partitions import COLUMNS, LAYOUTS, measure
 
 
 @pytest.mark.spark
@@ -15,7 +14,3 @@ def test_both_layouts_are_measured_and_leave_nothing(spark: SparkSession, tmp_pa
     assert [line.split(" | ")[0] for line in lines] == [f"| {layout}" for layout in LAYOUTS]
     assert all(line.count("|") == len(COLUMNS) + 1 for line in lines)
     assert not (tmp_path / "bench").exists()
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

@@ -17,8 +17,7 @@ from bench import attack as attacking
 from bench import services
 from bench.attack import Load, attack, load_of, quantile, write_targets
 from bench.delays import FIRST_BYTE_SECONDS, Delays, ProxiedRequest, longest_chain
-from bench.page import DOCS, markers
-from bench.serve import BENCH, FACTOR, Size, choose_keys, memory, prepare, saturation
+from bench.serve import FACTOR, Size, choose_keys, memory, prepare, saturation
 from bench.server import Server, started
 from gnomon.commands import crawl
 
@@ -135,7 +134,3 @@ def test_only_reads_that_came_after_an_answer_are_one_after_another(
     spans: list[tuple[float, float | None]], waits: int
 ) -> None:
     assert longest_chain(ProxiedRequest("", *span) for span in spans) == waits
-
-
-def test_the_page_has_a_place_for_the_result() -> None:
-    assert all(DOCS.read_text().count(marker) == 1 for marker in markers(BENCH))

@@ -21,5 +21,5 @@ def test_the_readers_of_a_table_find_the_same_rows(tmp_path: Path, capsys: pytes
     builds = {cells[0]: cells[2] for cells in lines if len(cells) == 7 and cells[0] not in rows}
     steps = ["nothing", "an append of 1,000 rows", "a compaction of all files"]
     assert [builds[step] for step in steps] == ["0", "1", "1"]
-    commands = [f"{kind}: {what}" for kind in ("delta", "iceberg") for what in ("the first build", *BUILDS)]
+    commands = [f"{kind}: {what}" for kind in ("Delta", "Iceberg") for what in ("the first build", *BUILDS)]
     assert [cells[0] for cells in lines if len(cells) == 4][1:] == commands
