@@ -32,34 +32,34 @@ EXAMPLES = msgspec.json.decode(
     files("gnomon.service.api").joinpath("examples.json").read_bytes(), type=dict[str, Example]
 )
 TAGS = [
-    {"name": "rows", "description": "Rows by their key, of the default index and of each by its name."},
-    {"name": "indexes", "description": "Which indexes there are, and what each holds."},
-    {"name": "operations", "description": "Whether the service is alive and ready."},
+    {"name": "rows", "description": "Rows by their key, from the default index or from an index by its name."},
+    {"name": "indexes", "description": "The list of the indexes, and the description of each."},
+    {"name": "operations", "description": "Checks whether the service is alive and ready."},
 ]
 BEARER = "bearer"
 SECURITY_SCHEMES = {
     BEARER: {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token that `gnomon token` printed. A service without tokens lets everybody ask.",
+        "description": "A token that `gnomon token` printed. A service that has no tokens answers everybody.",
     }
 }
 
 MEANING = {
-    400: "The request, a column, or the type of a key, is wrong",
-    401: "A token is needed, or is not known",
-    403: "The token may not ask this index",
-    404: "No covered row has the key; or there is no such index or snapshot",
-    406: "None of the media types that `Accept` takes is given here",
-    408: "The request did not come whole in time",
-    409: "A source file changed since it was indexed, and no newer snapshot knows it",
-    413: "The request, or its answer, is beyond a limit",
-    414: "The path and query are longer than is taken",
-    429: "The client asks more often than it may",
-    431: "The headers are larger than is taken",
-    500: "A fault of the service",
-    501: "A source file is of a kind that cannot be read",
-    503: "Index or source are damaged or unreachable, or the service is overloaded or too slow",
+    400: "The request is wrong: its form, a column, or the type of a key",
+    401: "The request has no token, or the service does not know the token",
+    403: "The token is not allowed to read this index",
+    404: "No row that the snapshot covers has the key, or the index or snapshot does not exist",
+    406: "The service has none of the media types in `Accept`",
+    408: "The request did not arrive completely in time",
+    409: "A source file changed after it was indexed, and no newer snapshot covers the changed file",
+    413: "The request or its answer is larger than a limit",
+    414: "The path and query are longer than the limit",
+    429: "The client sent more requests than its limit allows",
+    431: "The headers are larger than the limit",
+    500: "The service failed because of an error in Gnomon",
+    501: "A source file has a format or feature that Gnomon cannot read",
+    503: "The index or the source is damaged or unreachable, or the service is overloaded or too slow",
 }
 ANYWHERE = (400, 408, 414, 429, 431, 500, 503)  # before any route, or wherever it leads
 GUARDED = (401, 403)
@@ -73,9 +73,11 @@ def _header(description: str, kind: str = "string", **schema: Any) -> dict[str, 
 
 
 REQUEST_ID = {
-    "X-Request-Id": _header("The id of the request, as it was sent or made: logs have it, too.", pattern="^[!-~]+$")
+    "X-Request-Id": _header(
+        "The id of the request: the id that the client sent, or a new one. The log has it, too.", pattern="^[!-~]+$"
+    )
 }
-RETRY_AFTER = {"Retry-After": _header("Seconds to wait before the request is sent again.", "integer", minimum=0)}
+RETRY_AFTER = {"Retry-After": _header("Seconds to wait before sending the request again.", "integer", minimum=0)}
 HEADERS = {
     401: {"WWW-Authenticate": _header("`Bearer`")},
     429: RETRY_AFTER,
@@ -91,21 +93,21 @@ def _parameter(name: str, place: str, description: str, schema: dict[str, Any], 
 KEY = _parameter(
     "key",
     "path",
-    "The key: everything after `/rows/`, percent-decoded once. It may be empty and may hold slashes; `?`, `#` and `%` "
-    "must be encoded.",
+    "The key: everything after `/rows/`, percent-decoded once. It may be empty, and it may contain slashes. The "
+    "characters `?`, `#` and `%` must be percent-encoded.",
     {"type": "string"},
 )
 NAME = _parameter(
     "name",
     "path",
-    "The name of the index; `/indexes` lists them.",
+    "The name of the index. `/indexes` lists all names.",
     {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 64},
 )
 KEY_COLUMNS = _parameter(
     "key",
     "query",
-    "The key: each of its columns with its value, like `country=de&id=5`. Ask by POST if a key column has the name of "
-    "an option (`_limit`), or if a value is null.",
+    "The key: each key column with its value, like `country=de&id=5`. Use POST if a key column has the name of an "
+    "option (like `_limit`), or if a value is null.",
     {"type": "object", "additionalProperties": {"type": "string"}},
     style="form",
     explode=True,
@@ -171,8 +173,11 @@ def _reference(shape: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{shape}"}
 
 
-NOT_MODIFIED = {"description": "The client has this answer: its ETag stands in `If-None-Match`", "headers": REQUEST_ID}
-FOUND = {"description": "What a GET would answer with 200, without its body", "headers": REQUEST_ID}
+NOT_MODIFIED = {
+    "description": "The answer did not change: the client sent its ETag in `If-None-Match`",
+    "headers": REQUEST_ID,
+}
+FOUND = {"description": "A GET of the same path would return 200. The answer has no body", "headers": REQUEST_ID}
 
 
 def document(app: FastAPI, settings: Settings) -> dict[str, Any]:

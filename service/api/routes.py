@@ -193,35 +193,38 @@ async def _has_rows(request: Request, key: object, options: Options) -> Response
 
 
 async def get_row(request: Request) -> Response:
-    """The rows of a one-column key."""
+    """Returns the rows of a key that has one column."""
     key, options = _key_of_path(request)
     with _advice_on_slashes(request, key):
         return await _rows_of(request, key, options)
 
 
 async def head_row(request: Request) -> Response:
-    """Whether a one-column key is there, from the index alone: the source is not read."""
+    """Checks whether a key of one column exists. This reads only the index, not the source."""
     key, options = _key_of_path(request)
     with _advice_on_slashes(request, key):
         return await _has_rows(request, key, options)
 
 
 async def get_rows(request: Request) -> Response:
-    """The rows of any key, by column name: `/rows?country=de&id=5`. `+` is a space; percent-encode a plus."""
+    """Returns the rows of a key that is given by its column names: `/rows?country=de&id=5`.
+
+    In the query `+` means a space; write `%2B` for a plus sign."""
     options, key = query_options(request.scope)
     return await _rows_of(request, key, options)
 
 
 async def head_rows(request: Request) -> Response:
-    """Whether any key is there, by column name, from the index alone: the source is not read."""
+    """Checks whether a key exists that is given by its column names. This reads only the index, not the source."""
     options, key = query_options(request.scope)
     return await _has_rows(request, key, options)
 
 
 async def post_rows(request: Request) -> Response:
-    """The rows of many keys, in the order asked; keys may hold nulls.
+    """Returns the rows of many keys, in the order of the keys in the request. A key may contain nulls.
 
-    In JSON a key that fails carries its error, and the others are answered; in Arrow it fails the batch."""
+    In JSON a key that fails has its error in its result, and all other keys are answered. In Arrow one key that fails
+    makes the whole batch fail."""
     service, media_type = _service(request), _negotiated(request)
     options, others = query_options(request.scope)
     no_others(others)
@@ -268,7 +271,7 @@ def _with_columns(options: Options, columns: list[str] | None) -> Options:
 
 
 async def get_indexes(request: Request) -> Response:
-    """The indexes that the token allows; the default index comes first."""
+    """Lists the indexes that the token may read. The default index comes first."""
     indexes = _service(request).indexes
     shown = [served for served in indexes if may_ask(request.scope, served.place.name)]
     root = request.scope.get("root_path", "").rstrip("/")
@@ -276,7 +279,7 @@ async def get_indexes(request: Request) -> Response:
 
 
 async def get_index(request: Request) -> Response:
-    """One index: its key, its columns, its newest snapshot, and the rows of each partition and bucket."""
+    """Describes one index: its key, its columns, its newest snapshot, and the rows of each partition and bucket."""
     service, served = _service(request), _served(request)
     is_default = served is service.indexes.default
     told = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
@@ -284,13 +287,14 @@ async def get_index(request: Request) -> Response:
 
 
 async def healthz(request: Request) -> Response:
-    """Whether the process answers."""
+    """Checks whether the process answers."""
     return _json(shapes.Liveness())
 
 
 async def readyz(request: Request) -> Response:
-    """The state of each index: its snapshot, and the source files that the snapshot does not cover. 503 while no index
-    is open."""
+    """Returns the state of each index: its snapshot, and the number of source files that the snapshot does not cover.
+
+    The status is 503 as long as no index is open."""
     tokens = request.app.state.guard.tokens
     try:
         told = asdict(readiness(_service(request).indexes))

@@ -9,19 +9,27 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gnomon.service.http import BatchRequest
 
+
+def _is(description: str) -> Meta:
+    """The description of a member."""
+    return Meta(description=description)
+
+
 TableVersion = Annotated[
-    str, Meta(description="for an index of a Delta or Iceberg table: the version of the table that was read")
+    str, _is("only for an index of a Delta or Iceberg table: the version of the table that was read")
 ]
+Refused = Annotated[str, _is("why the newest snapshot cannot be opened, so that an older one is served")]
+CoverageError = Annotated[str, _is("why the last listing of the source failed")]
 
 
 class IndexCost(msgspec.Struct):
-    """The cost of the look-up in the index."""
+    """The cost of the look-up of the key in the index."""
 
-    nodes: Annotated[int, Meta(description="B-Tree nodes visited")]
-    reads: Annotated[int, Meta(description="reads of index files and Bloom filters")]
+    nodes: Annotated[int, _is("number of B-Tree nodes that the look-up visited")]
+    reads: Annotated[int, _is("number of reads of index files and Bloom filters")]
     bytes: int
-    filter_checks: Annotated[int, Meta(description="keys checked against the Bloom filter of an index file")]
-    filter_bytes: Annotated[int, Meta(description="bytes of Bloom filters, included in `bytes`")]
+    filter_checks: Annotated[int, _is("number of checks of a key against the Bloom filter of an index file")]
+    filter_bytes: Annotated[int, _is("bytes of Bloom filters; `bytes` includes them")]
     microseconds: int
 
 
@@ -29,68 +37,57 @@ class SourceCost(msgspec.Struct):
     """The cost of reading the rows from the source."""
 
     files: int
-    reads: Annotated[int, Meta(description="reads of source files")]
+    reads: Annotated[int, _is("number of reads of source files")]
     bytes: int
-    page_map_reads: Annotated[int, Meta(description="reads of page maps in the index, not included in `reads`")]
+    page_map_reads: Annotated[int, _is("number of reads of page maps in the index; `reads` does not include them")]
     page_map_bytes: int
     microseconds: int
 
 
 class Step(msgspec.Struct):
-    """One step of an answer. Steps that run at the same time overlap. Each kind has more members of its own. Members
-    that a step does not have are left out.
+    """One step of an answer. Steps may overlap in time. Each kind of step has some members of its own. A member that a
+    step does not have is left out.
 
-    `key`: parsed, its bucket found; `filter`: a Bloom filter asked; `index_file`: opened; `node`: of the B-Tree;
-    `source_ahead`: opened while the index was asked; `source_file`: opened and compared; `page_map`; `pages`: read;
-    `decode`; `key_check`: the rows hold the key."""
+    `key`: the key was parsed and its bucket was computed. `filter`: a Bloom filter was checked. `index_file`: an index
+    file was opened. `node`: a node of the B-Tree was read. `source_ahead`: a source file was opened while the look-up
+    was still running. `source_file`: a source file was opened and compared with its fingerprint. `page_map`: a page map
+    was read. `pages`: pages of the source file were read. `decode`: the rows were decoded. `key_check`: the key of each
+    row was compared with the key of the request."""
 
     step: str
     reads: int
     bytes: int
-    cached: Annotated[bool, Meta(description="whether it was in memory")]
-    begin_us: Annotated[int, Meta(description="microseconds from the begin of the look-up")]
+    cached: Annotated[bool, _is("true if the data was already in memory")]
+    begin_us: Annotated[int, _is("start of the step, in microseconds since the look-up began")]
     microseconds: int
-    file: (
-        Annotated[str, Meta(description="the file that was read, relative to the index or the source")] | UnsetType
-    ) = UNSET
-    offset: Annotated[int, Meta(description="where the first read began, in bytes")] | UnsetType = UNSET
-    count: (
-        Annotated[
-            int, Meta(description="the number of equal steps that are shown as this one; their numbers are summed")
-        ]
-        | UnsetType
-    ) = UNSET
-    end_us: (
-        Annotated[int, Meta(description="of several steps shown as one: when the last of them ended")] | UnsetType
-    ) = UNSET
+    file: Annotated[str | UnsetType, _is("path of the file that was read, relative to the index or the source")] = UNSET
+    offset: Annotated[int | UnsetType, _is("offset of the first read in the file, in bytes")] = UNSET
+    count: Annotated[int | UnsetType, _is("number of equal steps combined in this one, which has their sums")] = UNSET
+    end_us: Annotated[int | UnsetType, _is("end of the last combined step, in microseconds like `begin_us`")] = UNSET
 
 
 class ReadThrough(msgspec.Struct):
-    """The files that a lake table added since the version that the index covers."""
+    """Files that were added to a lake table after the version that the index covers."""
 
     files: int
     rows: int
 
 
 class Explain(msgspec.Struct, kw_only=True):
-    """The cost of an answer. For a batch, only the sums over all keys."""
+    """The cost of an answer. A batch has only the sums over all its keys."""
 
     bucket: int | UnsetType = UNSET
     index: IndexCost
     source: SourceCost
-    read_through: (
-        Annotated[
-            ReadThrough,
-            Meta(description="with the setting freshness=newest: files that the index does not cover, read without it"),
-        ]
-        | UnsetType
-    ) = UNSET
-    steps: Annotated[list[Step], Meta(description="in the order in which they began")] | UnsetType = UNSET
-    files: Annotated[list[str], Meta(description="the source file of each row; only in JSON")] | UnsetType = UNSET
+    read_through: Annotated[
+        ReadThrough | UnsetType, _is("only with freshness=newest: files searched without the index")
+    ] = UNSET
+    steps: Annotated[list[Step] | UnsetType, _is("the steps, in the order in which they began")] = UNSET
+    files: Annotated[list[str] | UnsetType, _is("the source file of each row; only in a JSON answer")] = UNSET
 
 
 class RowsAnswer(msgspec.Struct):
-    """All rows of one key. `count` is the number of all matches, also with `_limit`."""
+    """All rows of one key. `count` is the number of all matching rows, even if `_limit` returns fewer."""
 
     key: dict[str, Any]
     count: int
@@ -101,45 +98,42 @@ class RowsAnswer(msgspec.Struct):
 
 
 class Covered(msgspec.Struct):
-    """The coverage of a snapshot."""
+    """How many rows and source files a snapshot covers."""
 
     rows: int
     source_files: int
 
 
 class Asked(msgspec.Struct):
-    """The part of the snapshot to which `_where=` limited the query."""
+    """The part of the snapshot that the query searched, because of its `_where` option."""
 
-    where: Annotated[dict[str, list[str]], Meta(description="the values of each partition column")]
+    where: Annotated[dict[str, list[str]], _is("the values that the query gave for each partition column")]
     partitions: int
     rows: int
 
 
 class Problem(msgspec.Struct):
-    """Every failure (RFC 9457). Members that do not belong to its kind are left out; a problem may have others."""
+    """The answer to every request that fails (RFC 9457). Each kind of failure has some of these members, and may have
+    others."""
 
-    type: Annotated[
-        str, Meta(description="urn:gnomon:problem:...: stable, for programs", pattern="^urn:gnomon:problem:")
-    ]
+    type: Annotated[str, Meta(description="the kind of failure, a stable URN", pattern="^urn:gnomon:problem:")]
     title: str
     status: int
-    detail: Annotated[str, Meta(description="what is wrong, where, and what to do: for people")]
-    instance: Annotated[str, Meta(description="the path and query of the request; in a batch only the path")]
-    column: Annotated[str, Meta(description="for a key of the wrong type: its column")] | UnsetType = UNSET
-    expected: Annotated[str, Meta(description="for a key of the wrong type: the type")] | UnsetType = UNSET
-    key: Annotated[dict[str, Any], Meta(description="the key that was not found")] | UnsetType = UNSET
-    snapshot: Annotated[int, Meta(description="the snapshot that was read")] | UnsetType = UNSET
+    detail: Annotated[str, _is("a text for people: what is wrong, where, and what to do")]
+    instance: Annotated[str, _is("the path and query of the request; for a batch only the path")]
+    column: Annotated[str | UnsetType, _is("the key column whose value has the wrong type")] = UNSET
+    expected: Annotated[str | UnsetType, _is("the type that this column has")] = UNSET
+    key: Annotated[dict[str, Any] | UnsetType, _is("the key that was not found")] = UNSET
+    snapshot: Annotated[int | UnsetType, _is("the snapshot that was read")] = UNSET
     table_version: TableVersion | UnsetType = UNSET
-    covered: Annotated[Covered, Meta(description="what this snapshot covers")] | UnsetType = UNSET
-    asked: Annotated[Asked, Meta(description="the part that `_where=` selected")] | UnsetType = UNSET
-    key_number: (
-        Annotated[int, Meta(description="for a batch in Arrow: the place of the key that fails, from 0")] | UnsetType
-    ) = UNSET
-    request_id: Annotated[str, Meta(description="find more in the log with this id")] | UnsetType = UNSET
+    covered: Annotated[Covered | UnsetType, _is("how many rows and source files the snapshot covers")] = UNSET
+    asked: Annotated[Asked | UnsetType, _is("the part of the snapshot that the `_where` option selected")] = UNSET
+    key_number: Annotated[int | UnsetType, _is("in Arrow: the position of the key that failed, from 0")] = UNSET
+    request_id: Annotated[str | UnsetType, _is("the id of the request, also in the log")] = UNSET
 
 
 class BatchResult(msgspec.Struct):
-    """The rows of one key of a batch, or its error."""
+    """The rows of one key of a batch, or the error of this key."""
 
     key: Any
     count: int | UnsetType = UNSET
@@ -163,7 +157,7 @@ class Liveness(msgspec.Struct):
 
 
 class CoverageCounts(msgspec.Struct):
-    """Source files that a snapshot does not cover, when the source was last listed."""
+    """The numbers of source files that a snapshot does not cover, from the last listing of the source."""
 
     snapshot: int
     new: int
@@ -171,15 +165,10 @@ class CoverageCounts(msgspec.Struct):
     vanished: int
     lake_table: Annotated[
         str | None,
-        Meta(
-            description="the format of the lake table that the source's files belong to, as `Delta Lake table`: then "
-            "rows that the table deleted or replaced are answered, too"
-        ),
+        _is("the format of the lake table to which the source files belong; its deleted rows are answered, too"),
     ]
-    newer: Annotated[
-        str | None, Meta(description="the newest version of the lake table, if the snapshot covers an older one")
-    ]
-    age_seconds: Annotated[float, Meta(description="since the source was listed")]
+    newer: Annotated[str | None, _is("the newest version of the lake table, if the snapshot covers an older version")]
+    age_seconds: Annotated[float, _is("seconds since the source was listed")]
 
 
 class IndexReadiness(msgspec.Struct):
@@ -187,36 +176,32 @@ class IndexReadiness(msgspec.Struct):
 
     open: bool
     snapshot: int | None
-    table_version: Annotated[str | None, Meta(description="the version of the lake table that the snapshot covers")]
+    table_version: Annotated[str | None, _is("the version of the lake table that the snapshot covers")]
     rows: int | None
     source_files: int | None
-    refused: Annotated[str | None, Meta(description="why an older snapshot than the newest is served")]
-    unreachable: Annotated[str | None, Meta(description="why the last check for a newer snapshot failed")]
-    coverage: Annotated[CoverageCounts | None, Meta(description="null until the source was listed")]
-    coverage_error: Annotated[str | None, Meta(description="why the last listing of the source failed")]
-    saturated_seconds: Annotated[float, Meta(description="for how long all requests of the index have been refused")]
+    refused: Refused | None
+    unreachable: Annotated[str | None, _is("why the last check for a newer snapshot failed; null if it did not fail")]
+    coverage: Annotated[CoverageCounts | None, _is("null until the source has been listed")]
+    coverage_error: CoverageError | None
+    saturated_seconds: Annotated[float, _is("for how many seconds the service has refused all requests for this index")]
 
 
 class Readiness(msgspec.Struct):
-    """Whether this process can answer requests, and the state of each index by its name. A caller without a token gets
-    only `ready`, if tokens are needed."""
+    """Whether this process can answer requests, and the state of each index by its name. If the service needs tokens, a
+    caller without a token gets only `ready`."""
 
     ready: bool
-    indexes: Annotated[dict[str, IndexReadiness], Meta(description="the indexes that the token allows")] | UnsetType = (
-        UNSET
-    )
-    compiled: Annotated[bool, Meta(description="whether this process runs the compiled inner loops")] | UnsetType = (
-        UNSET
-    )
-    tokens: Annotated[str, Meta(description="why the tokens file cannot be read at present")] | UnsetType = UNSET
+    indexes: Annotated[dict[str, IndexReadiness] | UnsetType, _is("each index that the token may read")] = UNSET
+    compiled: Annotated[bool | UnsetType, _is("true if this process runs the compiled inner loops")] = UNSET
+    tokens: Annotated[str | UnsetType, _is("why the tokens file cannot be read now")] = UNSET
 
 
 class ListedIndex(msgspec.Struct):
     """An index of the service. If it is not open, only its names and its URL are known."""
 
     name: str
-    default: Annotated[bool, Meta(description="whether `/rows` reads this index")]
-    url: Annotated[str, Meta(description="the description of the index; its rows are below, at `/rows`")]
+    default: Annotated[bool, _is("true if `/rows` reads this index")]
+    url: Annotated[str, _is("the URL of the index; its rows have this URL with `/rows` added")]
     open: bool
     snapshot: int | None
     rows: int | None
@@ -234,18 +219,19 @@ class KeyColumn(msgspec.Struct):
 
     name: str
     type: str
-    partition: Annotated[bool, Meta(description="whether it is a partition column, which entries do not store")]
+    partition: Annotated[bool, _is("true if the column is a partition column; index entries do not store its value")]
 
 
 class RowColumn(msgspec.Struct):
-    """A column of the rows, with its type in the source: an Arrow type; for a partition column a type of Spark."""
+    """A column of the rows. Its type is its Arrow type in the source; a partition column has a type of Spark."""
 
     name: str
     type: str
 
 
 class Partition(msgspec.Struct):
-    """A partition of the source. In a flat index, index files belong to several partitions: `index_bytes` is null."""
+    """A partition of the source. `index_bytes` is null in a flat index, because there an index file belongs to several
+    partitions."""
 
     partition: str
     rows: int
@@ -254,7 +240,7 @@ class Partition(msgspec.Struct):
 
 
 class ServedSnapshot(msgspec.Struct):
-    """The snapshot that is served."""
+    """The snapshot that the service reads."""
 
     number: int
     committed_at: str
@@ -265,7 +251,7 @@ class ServedSnapshot(msgspec.Struct):
 
 
 class KeptSnapshot(msgspec.Struct):
-    """A snapshot that `_snapshot=` may name. Of a damaged one only the number is known."""
+    """A snapshot that the `_snapshot` option can name. If it is damaged, only its number is known."""
 
     snapshot: int
     committed_at: str | None = None
@@ -289,29 +275,27 @@ class IndexDescription(msgspec.Struct):
     name: str
     default: bool
     open: bool
-    format: Annotated[
-        str, Meta(description="the format of the source's files; `values` for a key-value folder, which has no source")
-    ]
+    format: Annotated[str, _is("the format of the source files; `values` for a key-value folder, which has none")]
     keys: list[KeyColumn]
     columns: list[RowColumn]
-    included: Annotated[list[str], Meta(description="columns that are stored with the entries")]
+    included: Annotated[list[str], _is("columns whose values are stored in the index, together with the keys")]
     partition_columns: list[str]
-    flat: Annotated[bool, Meta(description="whether all partitions share one set of buckets")]
+    flat: Annotated[bool, _is("true if all partitions share one set of buckets")]
     buckets: int
     source_files: int
     segments: int
     index_files: int
     index_bytes: int
-    filter_bytes: Annotated[int, Meta(description="bytes of Bloom filters, not included in `index_bytes`")]
-    partitions: Annotated[list[Partition], Meta(description="the last 400 by name")]
+    filter_bytes: Annotated[int, _is("bytes of Bloom filters; `index_bytes` does not include them")]
+    partitions: Annotated[list[Partition], _is("the partitions by name; of more than 400 the last 400")]
     partitions_total: int
-    bucket_rows: Annotated[list[int], Meta(description="entries of each bucket, including dead ones")]
-    bucket_bytes: Annotated[list[int], Meta(description="bytes of the index files of each bucket")]
+    bucket_rows: Annotated[list[int], _is("number of entries in each bucket, with dead entries")]
+    bucket_bytes: Annotated[list[int], _is("bytes of the index files in each bucket")]
     snapshot: ServedSnapshot
-    refused: Annotated[str | None, Meta(description="why an older snapshot than the newest is served")]
-    coverage: Annotated[CoverageCounts | None, Meta(description="null until the source was listed")]
-    coverage_error: Annotated[str | None, Meta(description="why the last listing of the source failed")]
-    snapshots: Annotated[list[KeptSnapshot], Meta(description="the newest 200, oldest first")]
+    refused: Refused | None
+    coverage: Annotated[CoverageCounts | None, _is("null until the source has been listed")]
+    coverage_error: CoverageError | None
+    snapshots: Annotated[list[KeptSnapshot], _is("the newest 200 snapshots, from the oldest to the newest")]
     limits: Limits
 
 

@@ -47,20 +47,20 @@ class Option(NamedTuple):
 OPTIONS = (
     Option(
         "_columns",
-        "The columns of the rows, with commas between them; all when left out.",
+        "Names of the columns to return, separated by commas. Without this option all columns are returned.",
         {"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^,]+$"}, "minItems": 1},
         {"style": "form", "explode": False},
     ),
     Option(
         "_where",
-        "A partition column and its value, like `_where=dt=2026-01-01`. Repeatable: several values of one column mean "
-        "any of them. A value that no partition has is 400.",
+        "A partition column and its value, like `_where=dt=2026-01-01`. Only partitions with this value are searched. "
+        "Repeat it for more values of a column, or for more columns. A value that no partition has is an error (400).",
         {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}},
         {"style": "form", "explode": True},
     ),
-    Option("_limit", "The most rows of a key; `count` is of all.", _WHOLE_NUMBER),
-    Option("_snapshot", "The snapshot to ask, instead of the newest.", _WHOLE_NUMBER),
-    Option("_explain", "Whether to say what the answer cost.", {"type": "boolean"}),
+    Option("_limit", "The maximum number of rows of a key. `count` still counts all its rows.", _WHOLE_NUMBER),
+    Option("_snapshot", "The number of the snapshot to read, instead of the newest.", _WHOLE_NUMBER),
+    Option("_explain", "True adds `explain` to the answer: its reads, bytes and time.", {"type": "boolean"}),
 )
 NAMES = tuple(option.name for option in OPTIONS)
 _SINGLE = [option.name for option in OPTIONS if not option.is_list]

@@ -26,21 +26,21 @@ OTHER = "other"
 PREFIX = "gnomon_"
 # Name and text of what look-ups cost, in the order of `Lookups.numbers`.
 COSTS = (
-    ("lookups", "Keys that were looked up."),
-    ("nodes", "B-Tree nodes visited."),
-    ("filter_checks", "Keys checked against the Bloom filter of an index file."),
-    ("index_reads", "Reads of index files and Bloom filters."),
-    ("index_read_bytes", "Bytes of these reads."),
+    ("lookups", "Keys that the service looked up in the index."),
+    ("nodes", "B-Tree nodes that look-ups visited, in memory or in a file."),
+    ("filter_checks", "Checks of a key against the Bloom filter of an index file."),
+    ("index_reads", "Reads of index files and of their Bloom filters."),
+    ("index_read_bytes", "Bytes read from index files and from their Bloom filters."),
     ("source_reads", "Reads of source files and of their page maps."),
-    ("source_read_bytes", "Bytes of these reads."),
+    ("source_read_bytes", "Bytes read from source files and from their page maps."),
 )
 Labels = tuple[str, str, int, str]  # of a request: route, method, status, index
 Values = Iterable[tuple[tuple[str, ...], float]]
 # Of each cache of an index, in the order of `CacheCounts`: name, text, type.
 OF_CACHES = (
-    ("cache_hits", "Look-ups in a cache that found what they looked for.", "counter"),
-    ("cache_misses", "Look-ups in a cache that found nothing; the service then read a file.", "counter"),
-    ("cache_bytes", "Bytes in a cache.", "gauge"),
+    ("cache_hits", "Look-ups in a cache that found the entry.", "counter"),
+    ("cache_misses", "Look-ups in a cache that did not find the entry and read a file.", "counter"),
+    ("cache_bytes", "Bytes that a cache holds in memory.", "gauge"),
 )
 
 
@@ -137,20 +137,20 @@ class Tallies(Collector):
         } | {PREFIX + name: ("index",) for name, _ in COSTS}
 
     def collect(self) -> Iterable[Metric]:
-        requests = Metric(f"{PREFIX}requests", "Requests that were answered.", "counter")
+        requests = Metric(f"{PREFIX}requests", "Requests that the service answered.", "counter")
         for (route, method, status, index), of in list(self._requests.items()):
             labels = {"route": route, "method": method, "status": str(status), "index": index}
             requests.add_sample(f"{PREFIX}requests_total", labels, of.count)
         yield requests
-        rejected = Metric(f"{PREFIX}rejected", "Requests the service refused to work on, by the reason.", "counter")
+        rejected = Metric(f"{PREFIX}rejected", "Requests that the service refused, by reason.", "counter")
         for reason, count in list(self._rejected.items()):
             rejected.add_sample(f"{PREFIX}rejected_total", {"reason": reason}, count)
         yield rejected
-        seconds = Metric(f"{PREFIX}request_seconds", "Time from a request to the end of its answer.", "histogram")
+        seconds = Metric(f"{PREFIX}request_seconds", "Seconds from a request to the end of its answer.", "histogram")
         for (route, index), timing in list(self._timings.items()):
             timing.put(seconds, {"route": route, "index": index})
         yield seconds
-        steps = Metric(f"{PREFIX}step_seconds", "Time of a step of an answer: lookup, fetch, encode.", "histogram")
+        steps = Metric(f"{PREFIX}step_seconds", "Seconds of a step of an answer: lookup, fetch or encode.", "histogram")
         for step, timing in self._steps.items():
             timing.put(steps, {"step": step})
         yield steps
@@ -193,27 +193,23 @@ def _age_seconds(served: ServedIndex) -> float | None:
 
 # Of each index: name, text, and value; None where the index has no value yet.
 OF_INDEXES: tuple[tuple[str, str, Callable[[ServedIndex], float | None]], ...] = (
-    ("requests_waiting", "Requests that wait for a thread.", lambda s: s.threads.waiting),
-    ("threads_running", "Threads that work for a request.", lambda s: s.threads.running),
-    (
-        "threads_stuck",
-        "Threads that still wait for storage after their request was answered.",
-        lambda s: s.threads.stuck,
-    ),
-    ("batches_waiting", "Batches that wait for a thread.", lambda s: s.batch_threads.waiting),
-    ("batches_running", "Threads that work for a batch.", lambda s: s.batch_threads.running),
-    ("index_open", "1 when the index is open, 0 before.", lambda s: s.is_open),
-    ("index_unreachable", "1 while checks for a newer snapshot fail.", lambda s: s.unreachable is not None),
-    ("snapshot_number", "The snapshot that is served.", _number),
+    ("requests_waiting", "Requests that wait for a free thread of the index.", lambda s: s.threads.waiting),
+    ("threads_running", "Threads of the index that work on a request.", lambda s: s.threads.running),
+    ("threads_stuck", "Threads that wait for storage after their request was answered.", lambda s: s.threads.stuck),
+    ("batches_waiting", "Batches that wait for a free thread of the index.", lambda s: s.batch_threads.waiting),
+    ("batches_running", "Threads of the index that work on a batch.", lambda s: s.batch_threads.running),
+    ("index_open", "1 if the index is open, 0 if it is not open yet.", lambda s: s.is_open),
+    ("index_unreachable", "1 if the last check for a newer snapshot failed.", lambda s: s.unreachable is not None),
+    ("snapshot_number", "Number of the snapshot that the service reads.", _number),
     ("snapshot_age_seconds", "Seconds since the served snapshot was committed.", _age_seconds),
     (
         "snapshot_refused",
-        "1 while the newest snapshot cannot be opened and an older one is served.",
+        "1 if the newest snapshot cannot be opened, so that an older one is served.",
         lambda s: s.refused is not None,
     ),
     (
         "coverage_age_seconds",
-        "Seconds since the source was last listed.",
+        "Seconds since the service last listed the source.",
         lambda s: s.coverage.age_seconds if s.coverage is not None else None,
     ),
 )
@@ -234,19 +230,19 @@ class Gauges(Collector):
         def memory() -> Values:
             return [(("bodies",), indexes.bodies.held), (("answers",), indexes.memory.held)]
 
-        add("requests_in_progress", "Requests that are not answered yet.", (), lambda: [((), in_progress())])
-        add("requests_memory_bytes", "Memory that requests hold, of memory_bytes.", ("kind",), memory)
+        add("requests_in_progress", "Requests that have no answer yet.", (), lambda: [((), in_progress())])
+        add("requests_memory_bytes", "Memory that requests hold, limited by memory_bytes.", ("kind",), memory)
         for name, text, read in OF_INDEXES:
             add(name, text, ("index",), partial(self._of_each, read))
-        text = "Source files that the snapshot does not cover in their present state."
+        text = "Source files that were added, changed or removed since the snapshot was built."
         add("coverage_files", text, ("index", "state"), self._coverage)
         for place, (name, text, kind) in enumerate(OF_CACHES):
             add(name, text, ("index", "cache"), partial(self._of_caches, place), kind)
-        text = "1 while the tokens file cannot be read and earlier tokens stay valid."
+        text = "1 if the tokens file cannot be read, so that the earlier tokens stay valid."
         add("tokens_refused", text, (), lambda: [((), tokens.trouble is not None)])
-        text = "Log lines that were dropped, because too many waited to be written."
+        text = "Log lines that were dropped because too many lines waited to be written."
         add("log_dropped", text, (), lambda: [((), dropped())], "counter")
-        text = "Always 1; its label has the version of Gnomon."
+        text = "Always 1. The label `version` is the version of Gnomon."
         add("build_info", text, ("version",), lambda: [((version("gnomon-index"),), 1)])
 
     def collect(self) -> Iterable[Metric]:

@@ -107,7 +107,9 @@ class Metrics:
 
     def _restarts(self) -> Metric:
         """The number of restarts. The parent of the workers counts them, so they are not summed."""
-        family = Metric("gnomon_worker_restarts", "Workers that ended unasked, or hung and were killed.", "counter")
+        family = Metric(
+            "gnomon_worker_restarts", "Workers that ended unexpectedly or hung, and were replaced.", "counter"
+        )
         family.add_sample("gnomon_worker_restarts_total", {}, self._slot.restarts() if self._slot is not None else 0)
         return family
 
