@@ -137,33 +137,24 @@ class Plan:
 
 def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable = no_catalog) -> Plan:
     """Read the newest snapshot, then the source, and compare. `read_table` reads a table of the catalog. UsageError or
-    SpecMismatch for a request that does not fit the index. A plan is `full`, too, where a lake table has become less
-    partitioned than the index: a file may then have several values of the column.
+    SpecMismatch for a request that does not fit the index. A plan is `full`, too, where a lake table has lost a
+    partition column of the index: a file may then have several values of it.
 
     The order matters: a source that was read before the snapshot may be older than the one that the snapshot covers,
     and the build would take the index back to it. What others commit after the snapshot is found at the commit."""
-    _check_asked(request)
-    adopt = request.adopt
+    _check_options(request)
     storage = storage_at(index)
     _check_folder(storage)
     newest = newest_number(storage) if request.full else 0
     view = None if newest else _open(storage)
-    spec = view.spec if view else spec_on_record(storage) if newest else None
-    if spec is not None:
-        spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
-    # files of a catalog table keep their names even if its folder has changed
-    at = spec.source.location if spec is not None and spec.is_of_table and not adopt else None
-    root = _root(named_source(source, read_table, request.table_version), at)
-    if request.partitions is not None and root.source.versions is not None:  # also of a table of the catalog
-        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", root.name)
-    check_apart(root, storage)
-    _check_source(root)
+    spec = _recorded_spec(storage, view, newest)
+    root = _current_root(named_source(source, read_table, request.table_version), request, spec, storage)
     if isinstance(root.source, LakeSource) and spec is not None:
-        source_within = root.source.within(spec.partitions)
-        root = replace(root, source=source_within)
-        known = view.snapshot.table if view is not None else None
-        if known is not None and not adopt and has_lost_partitions(spec, root):
-            source_within.check_follows(known)
+        lake_source = root.source.within(spec.partitions)
+        root = replace(root, source=lake_source)
+        covered_version = view.snapshot.table if view is not None else None
+        if covered_version is not None and not request.adopt and has_lost_partitions(spec, root):
+            lake_source.check_follows(covered_version)
             return plan(source, index, replace(request, full=True), read_table)
     if view is None and not newest:
         check_no_other_files(storage)
@@ -177,17 +168,10 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
         _check_new(root, request, format_name, partitions, files, lambda _: options)
     elif spec is not None:
         spec = repartitioned(spec, root) if newest else spec
-        there = replace(spec, source=moved_to(spec.source, root)) if adopt else spec
-        check_request(there, request, root, format_name, partitions, storage.root)
+        existing = replace(spec, source=moved_to(spec.source, root)) if request.adopt else spec
+        check_request(existing, request, root, format_name, partitions, storage.root)
         check_declared(spec, root)
-    if view is not None and view.snapshot.table is not None and root.source.versions is not None:
-        root.source.versions.check_follows(view.snapshot.table)
-    found = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
-    digest_checks = DigestChecks(root.storage, spec.format, spec.read_options) if spec else None
-    difference = diff(files, found.applied_to(view.segments) if view else (), root.source, digest_checks)
-    if spec is not None and view is not None:
-        gone = {info.path for info in difference.changed}
-        check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in gone))
+    adopted, difference = _compared(storage, root, view, spec, files, request.adopt)
     if request.partitions is not None:
         difference = _within(request.partitions, root, partitions, files, view, difference)
     if newest:
@@ -201,7 +185,7 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
         view=view,
         format=format_name,
         partitions=partitions,
-        adopted=found.adopted,
+        adopted=adopted,
         difference=difference,
         options=options,
         spec=spec,
@@ -212,24 +196,61 @@ def plan(source: str, index: str, request: BuildRequest, read_table: ReadTable =
     )
 
 
-def _root(source: str | CatalogTable | LakeSource, at: str | None) -> SourceRoot:
-    """The root of a source. `at` is the root of a catalog table on record."""
+def _recorded_spec(storage: Storage, view: View | None, newest: int) -> IndexSpec | None:
+    """The spec of the index; None before its first build. UsageError for a key-value folder."""
+    spec = view.spec if view else spec_on_record(storage) if newest else None
+    if spec is not None:
+        spec.entries.check_source("a key-value folder that write_btree made; build to another folder", storage.root)
+    return spec
+
+
+def _current_root(
+    source: str | CatalogTable | LakeSource, request: BuildRequest, spec: IndexSpec | None, storage: Storage
+) -> SourceRoot:
+    """The root of the source. UsageError where it overlaps the index, or cannot be indexed as the request says."""
     if isinstance(source, str):
-        return source_root(source)
-    if isinstance(source, LakeSource):
-        return SourceRoot(source_storage(source.location), source)
-    return source.root_at(source.location if at is None else at)
+        root = source_root(source)
+    elif isinstance(source, LakeSource):
+        root = SourceRoot(source_storage(source.location), source)
+    else:  # files of a catalog table keep their names even if its folder has changed
+        is_recorded = spec is not None and spec.is_of_table and not request.adopt
+        root = source.root_at(spec.source.location if spec is not None and is_recorded else source.location)
+    if request.partitions is not None and root.source.versions is not None:  # also of a table of the catalog
+        raise UsageError("partitions: a snapshot covers a version of a lake table as a whole", root.name)
+    check_apart(root, storage)
+    _check_source(root)
+    return root
 
 
-def _advice(found: LakeTable | None) -> str:
+def _compared(
+    storage: Storage,
+    root: SourceRoot,
+    view: View | None,
+    spec: IndexSpec | None,
+    files: Sequence[FileInfo],
+    adopt: bool,
+) -> tuple[Mapping[str, SourceFileEntry], Diff]:
+    """The files that are adopted, and the difference of the other files from the snapshot."""
+    if view is not None and view.snapshot.table is not None and root.source.versions is not None:
+        root.source.versions.check_follows(view.snapshot.table)
+    adopting = adoption(storage, root, view, files) if adopt and view else Adoption({}, frozenset())
+    digest_checks = DigestChecks(root.storage, spec.format, spec.read_options) if spec else None
+    difference = diff(files, adopting.applied_to(view.segments) if view else (), root.source, digest_checks)
+    if spec is not None and view is not None:
+        changed = {info.path for info in difference.changed}
+        check_places(spec, root, (info for info in files if info.path in view.covered and info.path not in changed))
+    return adopting.adopted, difference
+
+
+def _advice(lake_table: LakeTable | None) -> str:
     """What to do where the files of a source belong to a lake table."""
     as_files = "say --as-files (as_files=True) to index every file of it, live or not"
-    if found is not None and found.source_name:
-        return f"name the table, as {found.source_name}, or {as_files}"
+    if lake_table is not None and lake_table.source_name:
+        return f"name the table, as {lake_table.source_name}, or {as_files}"
     return f"index a plain copy of its live rows, or {as_files}"
 
 
-def _check_asked(request: BuildRequest) -> None:
+def _check_options(request: BuildRequest) -> None:
     """Raise UsageError for options that are unknown, or that exclude each other."""
     if request.format not in FORMAT_NAMES:
         raise UsageError(f"format: expected one of {', '.join(FORMAT_NAMES)}, found {request.format!r}")
@@ -345,15 +366,16 @@ def _within(
     there |= {file.partition for file in view.covered.values()} if view is not None else set()
     values = {partition: stored_partition(partition, types) for partition in there}
     partitions: set[str] = set()
-    for one in chosen:
-        known = {column: {of.get(column) for of in values.values()} for column in columns}
-        found: set[str] = set()
+    for selection in chosen:
+        known = {column: {row.get(column) for row in values.values()} for column in columns}
+        selected: set[str] = set()
         with suppress(PartitionNotFound):
-            where = check_where(one, columns, types, known)
-            found = {partition for partition, of in values.items() if matches(of, where)}
-        if not found:
-            raise UsageError(f"no partition {', '.join(f'{name}={value}' for name, value in one.items())}", root.name)
-        partitions |= found
+            where = check_where(selection, columns, types, known)
+            selected = {partition for partition, row in values.items() if matches(row, where)}
+        if not selected:
+            text = ", ".join(f"{name}={value}" for name, value in selection.items())
+            raise UsageError(f"no partition {text}", root.name)
+        partitions |= selected
     return within(root, difference, view.segments if view is not None else (), partitions)
 
 
