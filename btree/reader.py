@@ -108,18 +108,18 @@ class BTreeReader:
         more than `most` records; such a node is not decoded."""
         probes = list(map(self._file.decoder.probes, keys))
         forms = list(chain(*probes))
-        found: list[list[Key]] = [[] for _ in forms]
+        values: list[list[Key]] = [[] for _ in forms]
 
         def collect(place: Place, wanted: _Wanted) -> _Steps:
-            if most is not None and sum(map(len, found)) > most:
+            if most is not None and sum(map(len, values)) > most:
                 raise TooMany(place.block.offset)
-            return self._collect(place, wanted, found)
+            return self._collect(place, wanted, values)
 
         self._look_up(forms, collect, stats or LookupStats(), most)
-        if len(found) == len(keys):
-            return found
-        answers = iter(found)
-        return [list(chain(*islice(answers, len(some)))) for some in probes]
+        if len(values) == len(keys):
+            return values
+        answers = iter(values)
+        return [list(chain(*islice(answers, len(key_probes)))) for key_probes in probes]
 
     def contains_many(
         self, keys: Sequence[Key], stats: LookupStats | None = None, most: int | None = None
@@ -128,12 +128,12 @@ class BTreeReader:
         a found entry. TooMany where a node has more than `most` records."""
         probes = list(map(self._file.decoder.probes, keys))
         forms = list(chain(*probes))
-        found = [False] * len(forms)
-        self._look_up(forms, lambda place, wanted: _mark(place, wanted, found), stats or LookupStats(), most)
-        if len(found) == len(keys):
-            return found
-        answers = iter(found)
-        return [any(list(islice(answers, len(some)))) for some in probes]
+        exists = [False] * len(forms)
+        self._look_up(forms, lambda place, wanted: _mark(place, wanted, exists), stats or LookupStats(), most)
+        if len(exists) == len(keys):
+            return exists
+        answers = iter(exists)
+        return [any(list(islice(answers, len(key_probes)))) for key_probes in probes]
 
     def match(self, keys: SortedKeys, columns: Sequence[str], stats: LookupStats | None = None) -> Iterator[Found]:
         """The entries of many keys, with these of their value columns. Without columns, only the keys that exist (each
@@ -167,11 +167,11 @@ class BTreeReader:
         if not columns:
             return Found(np.flatnonzero(np.array(self.contains_many(keys, stats, most), bool)), [])
         answers = self.get_many(keys, stats, most)
-        found = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
+        key_numbers = np.repeat(np.arange(len(keys)), [len(values) for values in answers])
         values = list(chain(*answers))
         place = {column.name: (i, column.type) for i, column in enumerate(self.schema.values)}
         arrays = [stored_array([value[i] for value in values], kind) for i, kind in map(place.__getitem__, columns)]
-        return Found(found, arrays)
+        return Found(key_numbers, arrays)
 
     def scan(self, stats: LookupStats | None = None) -> Iterator[tuple[Key, Key]]:
         """All entries in key order, as (key, value) in stored form."""
@@ -272,7 +272,7 @@ class BTreeReader:
             place = traversal.child(place, first - 1)
             stats.nodes += 1
 
-    def _collect(self, place: Place, wanted: _Wanted, found: list[list[Key]]) -> _Steps:
+    def _collect(self, place: Place, wanted: _Wanted, values: list[list[Key]]) -> _Steps:
         """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
         to find there."""
         node = place.block.node
@@ -295,11 +295,11 @@ class BTreeReader:
         for record in sorted(below):
             for i in below[record]:  # in the tree's order a record comes before its child
                 upto = min(record + 1, hits[i][1])
-                self._emit(place.block, done[i], upto, found[wanted[i][1]])
+                self._emit(place.block, done[i], upto, values[wanted[i][1]])
                 done[i] = max(done[i], upto)
             yield record, [wanted[i] for i in below[record]]
         for i, (_, last) in enumerate(hits):
-            self._emit(place.block, done[i], last, found[wanted[i][1]])
+            self._emit(place.block, done[i], last, values[wanted[i][1]])
 
     def _emit(self, block: Block, first: int, last: int, out: list[Key]) -> None:
         try:
@@ -314,14 +314,14 @@ class BTreeReader:
         return self._file.damaged(why, block.offset)
 
 
-def _mark(place: Place, wanted: _Wanted, found: list[bool]) -> _Steps:
+def _mark(place: Place, wanted: _Wanted, exists: list[bool]) -> _Steps:
     """Mark the wanted keys that a node holds. Yields the records whose children may hold the others."""
     node = place.block.node
     below: dict[int, _Wanted] = {}
     for probe, i in wanted:
         first, last = node.keys.find(probe)
         if last > first:
-            found[i] = True
+            exists[i] = True
         elif first and node.keys.link(first - 1) is not None:
             below.setdefault(first - 1, []).append((probe, i))
     yield from below.items()

@@ -71,7 +71,7 @@ def describe(index: Index) -> dict[str, Any]:
             "recorded": bool(spec.page_maps),
             "deep": spec.page_maps == DEEP,
             "files": len(maps),
-            "bytes": sum(one.length for one in maps),
+            "bytes": sum(file_maps.length for file_maps in maps),
         },
         "layout": spec.layout,
         "buckets": spec.buckets,
@@ -135,10 +135,10 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
             name = _partition_of(index, path)
             by_partition.setdefault(name, {"rows": 0, "files": 0, "new": 0, "changed": 0, "vanished": 0})[kind] += 1
     counts: dict[str, Any] = {kind: len(paths) for kind, paths in paths_by_kind(difference).items()}
-    found = {"complete": difference.is_empty, **counts}
+    covered = {"complete": difference.is_empty, **counts}
     if difference.lake_table is not None:
-        found["lake_table"] = difference.lake_table.to_json() | {"as_files": index.spec.source.as_files}
-    return found, dict(sorted(by_partition.items()))
+        covered["lake_table"] = difference.lake_table.to_json() | {"as_files": index.spec.source.as_files}
+    return covered, dict(sorted(by_partition.items()))
 
 
 def _partition_of(index: Index, path: str) -> str:
@@ -156,22 +156,22 @@ def paths_by_kind(difference: Diff) -> dict[str, list[str]]:
 
 def as_text(facts: dict[str, Any]) -> list[str]:
     """The facts for people."""
-    source, buckets, found = facts["source"], facts["entries_by_bucket"], facts["coverage"]
-    if "error" in found:
-        covered = f"unknown: {found['error']}"
-    elif found["complete"]:
+    source, buckets, state = facts["source"], facts["entries_by_bucket"], facts["coverage"]
+    if "error" in state:
+        covered = f"unknown: {state['error']}"
+    elif state["complete"]:
         covered = "complete: every file of the source in its current state" if source["location"] else "all rows"
         covered += " (only a build sees partitions that are new in the catalog)" if "table" in source else ""
     else:
         covered = (
-            f"{found['new']} new, {found['changed']} changed, {found['vanished']} vanished files: run gnomon build"
+            f"{state['new']} new, {state['changed']} changed, {state['vanished']} vanished files: run gnomon build"
         )
-    place = f"table {source['table']} at {source['location']}" if "table" in source else source["location"]
+    location = f"table {source['table']} at {source['location']}" if "table" in source else source["location"]
     per_entry = facts["index_bytes"] / max(sum(buckets), 1)
     lines = [
         f"index      {facts['index']}",
         f"snapshot   {facts['snapshot']} ({facts['operation']}, {facts['committed_at']})",
-        f"source     {place} ({source['format']}, {counted(source['files'], 'file')})"
+        f"source     {location} ({source['format']}, {counted(source['files'], 'file')})"
         if source["location"]
         else "source     none: the entries hold the values",
         f"key        {', '.join(map(_column_text, facts['keys']))}",
@@ -184,15 +184,15 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"coverage   {covered}",
         f"as table   {plain_text(facts['plain_table'])}",
     ]
-    if table := found.get("lake_table"):
-        asked = " as asked for with --as-files" if table["as_files"] else ""
-        told = f"the source belongs to {LakeTable(table['format'], table['root'], table['file'])}: files are indexed"
-        lines.append(f"warning    {told}{asked}, rows that the table deleted or replaced are answered")
+    if table := state.get("lake_table"):
+        chosen = " as asked for with --as-files" if table["as_files"] else ""
+        belongs = f"the source belongs to {LakeTable(table['format'], table['root'], table['file'])}: files are indexed"
+        lines.append(f"warning    {belongs}{chosen}, rows that the table deleted or replaced are answered")
     maps = facts["page_maps"]
     if maps["recorded"]:
-        of = f"{maps['files']:,} of {counted(source['files'], 'source file')}"
+        mapped = f"{maps['files']:,} of {counted(source['files'], 'source file')}"
         deep = ", with value maps" if maps["deep"] else ""
-        lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {of}{deep}")
+        lines.insert(6, f"page maps  {megabytes(maps['bytes'])}, of {mapped}{deep}")
     if facts["include"]:
         what = "included " if source["location"] else "values   "
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")

@@ -221,25 +221,25 @@ class BatchPieces:
     def _results(self, question: Question, keys: Sequence[Any]) -> list[bytes]:
         """The results of some keys, as JSON."""
         results: list[BatchResult] = []
-        places: list[int] = []
+        readable: list[int] = []
         for place, key in enumerate(keys):
             try:
                 results.append(BatchResult(question.shown(question.read(key))))
-                places.append(place)
+                readable.append(place)
             except (BadRequest, KeyTypeError) as error:
-                given = key_given(key, question.spec, question.place)
-                results.append(BatchResult(given, error=self._problem(error)))
-        answers = _each(question, [keys[place] for place in places])
-        for place, found in zip(places, answers, strict=True):
-            if isinstance(found, Exception):
-                results[place].error = self._problem(found)
+                shown_key = key_given(key, question.spec, question.place)
+                results.append(BatchResult(shown_key, error=self._problem(error)))
+        answers = _each(question, [keys[place] for place in readable])
+        for place, answer in zip(readable, answers, strict=True):
+            if isinstance(answer, Exception):
+                results[place].error = self._problem(answer)
             else:
-                results[place].count, results[place].rows = found.count, found.rows
+                results[place].count, results[place].rows = answer.count, answer.rows
         with costs.encoding():
             encoded = self._bounded(results)
-        question.rows += sum(len(one.rows) for one in answers if isinstance(one, Answer))
-        question.keys += len(places)
-        question.count += sum(one.count for one in answers if isinstance(one, Answer))
+        question.rows += sum(len(answered.rows) for answered in answers if isinstance(answered, Answer))
+        question.keys += len(readable)
+        question.count += sum(answered.count for answered in answers if isinstance(answered, Answer))
         costs.note(question.stats, question.keys, question.count)
         return encoded
 

@@ -203,18 +203,18 @@ def _partitions(view: View, place: Place) -> list[Partition]:
     """The partitions, sorted by name. Partitions that differ only in hidden columns are summed. In a flat index
     `index_bytes` is None, since an index file has entries of several partitions."""
     hidden = set(view.spec.partitions) - set(visible(place, view.spec.partitions))
-    told: dict[str, Partition] = {}
+    by_name: dict[str, Partition] = {}
 
-    def of(partition: str) -> Partition:
+    def entry(partition: str) -> Partition:
         name = shown_part(partition, hidden)
-        return told.setdefault(name, Partition(name, 0, 0, None if view.spec.flat else 0))
+        return by_name.setdefault(name, Partition(name, 0, 0, None if view.spec.flat else 0))
 
     for partition, rows in view.snapshot.partitions.items():
-        of(partition).rows += rows
+        entry(partition).rows += rows
     for segment in view.segments:
         for source in view.spec.entries.source_files(segment):
-            of(source.partition).source_files += 1
+            entry(source.partition).source_files += 1
         for file in () if view.spec.flat else segment.by_bucket.values():
-            found = of(file.partition)
-            found.index_bytes = (found.index_bytes or 0) + file.size
-    return [told[name] for name in sorted(told)]
+            shown = entry(file.partition)
+            shown.index_bytes = (shown.index_bytes or 0) + file.size
+    return [by_name[name] for name in sorted(by_name)]

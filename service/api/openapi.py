@@ -147,12 +147,12 @@ def operation(
 
 
 def _problem(status: int, is_head: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": MEANING[status], "headers": REQUEST_ID | HEADERS.get(status, {})}
+    response: dict[str, Any] = {"description": MEANING[status], "headers": REQUEST_ID | HEADERS.get(status, {})}
     if not is_head:
         content: dict[str, Any] = {"schema": _reference("Problem")}
         shown = {name: {"value": one.answer} for name, one in EXAMPLES.items() if one.status == status}
-        told["content"] = {MEDIA_TYPE: content | ({"examples": shown} if shown else {})}
-    return told
+        response["content"] = {MEDIA_TYPE: content | ({"examples": shown} if shown else {})}
+    return response
 
 
 def answer(shape: type[msgspec.Struct], route: str, arrow: str = "") -> dict[str, Any]:
@@ -184,11 +184,11 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     """The whole OpenAPI document, made once."""
     if app.openapi_schema is not None:
         return app.openapi_schema
-    told = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
+    spec = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
     shapes = schemas()
     shapes["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys
-    told["components"] = {"schemas": shapes, "securitySchemes": SECURITY_SCHEMES}
+    spec["components"] = {"schemas": shapes, "securitySchemes": SECURITY_SCHEMES}
     needed = settings.tokens_file is not None or bool(settings.tokens)
-    told["security"] = [{BEARER: []}] if needed else [{}, {BEARER: []}]
-    app.openapi_schema = told
-    return told
+    spec["security"] = [{BEARER: []}] if needed else [{}, {BEARER: []}]
+    app.openapi_schema = spec
+    return spec

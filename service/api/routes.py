@@ -166,16 +166,16 @@ def _is_short(request: Request) -> bool:
 
 async def _rows_of(request: Request, key: object, options: Options) -> Response:
     media_type, served, client = _negotiated(request), _served(request), asker_of(request.scope).client
-    asked = KeyAnswer(served, media_type, key, options, _encoding(request))
+    query = KeyAnswer(served, media_type, key, options, _encoding(request))
     hold = served.threads.hold_at_once(client, SINGLE_BYTES) if _is_short(request) else None
-    found = None
+    ready = None
     if hold is not None:
         try:
-            found = asked.at_once(hold)
+            ready = query.at_once(hold)
         finally:
-            if found is None:
+            if ready is None:
                 hold.close()
-    answer, hold = (found, hold) if found and hold else await served.threads.work(asked.made, client, SINGLE_BYTES)
+    answer, hold = (ready, hold) if ready and hold else await served.threads.work(query.made, client, SINGLE_BYTES)
     headers = answer.headers | (OF_SNAPSHOT if options.snapshot is not None else OF_NEWEST)
     if answer.is_known(request):
         hold.close()
@@ -231,20 +231,20 @@ async def post_rows(request: Request) -> Response:
     served, client = _served(request), asker_of(request.scope).client
     content, held = await read_body(request, service.settings.max_body_bytes, service.indexes.bodies, client)
     try:
-        asked = await _parsed(served, content, service.settings.max_batch_keys)
+        body = await _parsed(served, content, service.settings.max_batch_keys)
         del content
-        charge_keys(request, len(asked.keys))
-        options = _with_columns(options, asked.columns)
-        few = len(asked.keys) <= FEW_KEYS
-        threads, size = (served.threads, SINGLE_BYTES) if few else (served.batch_threads, BATCH_BYTES)
+        charge_keys(request, len(body.keys))
+        options = _with_columns(options, body.columns)
+        is_short_batch = len(body.keys) <= FEW_KEYS
+        threads, size = (served.threads, SINGLE_BYTES) if is_short_batch else (served.batch_threads, BATCH_BYTES)
         encoding = _encoding(request)
         if media_type == ARROW:
-            table = partial(rows_of_each, served, asked.keys, options)
+            table = partial(rows_of_each, served, body.keys, options)
             answer, hold = await threads.work(lambda hold: sealed(table(hold), encoding, hold), client, size)
             return HeldResponse(answer.body, hold, answer.headers, media_type)
-        is_gzip = encoding == "gzip" and len(asked.keys) > FEW_KEYS
+        is_gzip = encoding == "gzip" and len(body.keys) > FEW_KEYS
         headers = VARY | ({"content-encoding": "gzip"} if is_gzip else {})
-        pieces = BatchPieces(served, asked.keys, options, request.scope["path"], is_gzip)  # the path without the query
+        pieces = BatchPieces(served, body.keys, options, request.scope["path"], is_gzip)  # the path without the query
         more = partial(threads.work, pieces.piece, client, size)
         first = await more()
         if pieces.is_whole:
@@ -282,8 +282,8 @@ async def get_index(request: Request) -> Response:
     """Describes one index: its key, its columns, its newest snapshot, and the rows of each partition and bucket."""
     service, served = _service(request), _served(request)
     is_default = served is service.indexes.default
-    told = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
-    return _json(told)
+    description = await served.threads.run(service.descriptions.of, served, service.settings, is_default)
+    return _json(description)
 
 
 async def healthz(request: Request) -> Response:
@@ -297,14 +297,14 @@ async def readyz(request: Request) -> Response:
     The status is 503 as long as no index is open."""
     tokens = request.app.state.guard.tokens
     try:
-        told = asdict(readiness(_service(request).indexes))
+        state = asdict(readiness(_service(request).indexes))
     except NotReady as error:
         error.members = of_readiness(request.scope, error.members, tokens)
         raise
     if request.app.state.plans is not None:  # of a catalog
         for name, why in request.app.state.plans.trouble.items():
-            told["indexes"] = {**told["indexes"], name: {**asdict(told["indexes"][name]), "not_planned_by": why}}
-    return _json(of_readiness(request.scope, told, tokens))
+            state["indexes"] = {**state["indexes"], name: {**asdict(state["indexes"][name]), "not_planned_by": why}}
+    return _json(of_readiness(request.scope, state, tokens))
 
 
 def _without_body(handler: Handler) -> Handler:

@@ -94,9 +94,9 @@ class WatchedApp:
                 status = message["status"]
                 if spans is not None:
                     spans.show(self._template(scope))
-                given = message.get("headers", ())
-                there = {name.lower() for name, _ in given}
-                message["headers"] = [*given, *(one for one in added if one[0] not in there), (HEADER, request_id)]
+                headers = message.get("headers", ())
+                names = {name.lower() for name, _ in headers}
+                message["headers"] = [*headers, *(one for one in added if one[0] not in names), (HEADER, request_id)]
                 if cost.table_version is not None:
                     message["headers"].append((TABLE_VERSION, cost.table_version.encode()))
             elif message["type"] == "http.response.body":

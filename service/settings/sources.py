@@ -207,15 +207,15 @@ def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
     return found
 
 
-def _not_toml(told: str, text: str) -> str:
+def _not_toml(message: str, text: str) -> str:
     """The text after the file's name for a syntax error: its place, and what is expected. The line is not shown: it may
     hold tokens."""
-    why, at, place = told.rpartition(" (at ")
-    found = re.fullmatch(r"line ([0-9]+), column ([0-9]+)\)", place)
+    why, at, position = message.rpartition(" (at ")
+    numbers = re.fullmatch(r"line ([0-9]+), column ([0-9]+)\)", position)
     lines = text.splitlines() or [""]
-    line, column = (found[1], found[2]) if found else (len(lines), len(lines[-1]) + 1)
-    wanted = next((words for begin, words in _EXPECTED.items() if why.startswith(begin)), _TOML)
-    return f", line {line}, column {column}: expected {wanted} (the parser says: {why if at else told})"
+    line, column = (numbers[1], numbers[2]) if numbers else (len(lines), len(lines[-1]) + 1)
+    expected = next((words for begin, words in _EXPECTED.items() if why.startswith(begin)), _TOML)
+    return f", line {line}, column {column}: expected {expected} (the parser says: {why if at else message})"
 
 
 def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields) -> dict[str, Given]:

@@ -174,8 +174,8 @@ def check_read_last(base: State, since: Sequence[Snapshot], changes: Changes) ->
         for name in folders.keys() | changes.folders.keys():
             ours = changes.folders.get(name)
             if ours != folders.get(name):  # else the commit keeps the folder of the others, as `folders_after` says
-                found = [known.get(name) for known, _ in others]
-                _check_newer(folders.get(name), found, ours, f"another folder of partition {name}")
+                later = [known.get(name) for known, _ in others]
+                _check_newer(folders.get(name), later, ours, f"another folder of partition {name}")
 
 
 def _check_newer(before: T, since: Sequence[T], ours: T, what: str) -> None:

@@ -129,13 +129,13 @@ class Fetcher:
 
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
-        there = dict(zip(part.table.column_names, part.table.columns, strict=True))
-        of_folder = self._partition_columns.values(part.file.partition)
+        arrays = dict(zip(part.table.column_names, part.table.columns, strict=True))
+        folder_values = self._partition_columns.values(part.file.partition)
         for name in columns:
-            if name in of_folder:
-                values = [of_folder[name]] * len(part.places)
+            if name in folder_values:
+                values = [folder_values[name]] * len(part.places)
             else:
-                values = python_values(there[name]) if name in there else [None] * len(part.places)
+                values = python_values(arrays[name]) if name in arrays else [None] * len(part.places)
             for place, value in zip(part.places, values, strict=True):
                 answer[place][name] = value
 
@@ -260,14 +260,14 @@ class Fetcher:
             if expected is None:
                 continue
             if key.name in table.column_names:
-                found = _key_of(table.column(key.name), key, where)
+                actual = _key_of(table.column(key.name), key, where)
             else:
-                found = pa.nulls(len(expected), expected.type)  # the file lacks the column
-            if found.equals(expected):
+                actual = pa.nulls(len(expected), expected.type)  # the file lacks the column
+            if actual.equals(expected):
                 continue  # the usual case, in one call
-            other = np.flatnonzero(~same_values(found, expected))
-            if len(other):
-                row = int(pointers[other[0], 0])
+            different = np.flatnonzero(~same_values(actual, expected))
+            if len(different):
+                row = int(pointers[different[0], 0])
                 raise StalePointer(
                     f"row {row} does not hold the key it was indexed under", where, action=Action.BUILD_OR_TOUCH
                 )

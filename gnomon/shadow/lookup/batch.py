@@ -74,10 +74,10 @@ class Matcher:
     def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
         """Yield the entries of each row's key in batches, in the order of the index files. A null matches nulls if
         `null_safe`, else nothing."""
-        asked = np.ones(len(keys[0]), bool)
+        has_values = np.ones(len(keys[0]), bool)
         for array in () if null_safe else (*keys, *within.values()):
-            asked &= array.is_valid().to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(asked)
+            has_values &= array.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(has_values)
         some = pa.array(rows)
         keys, within = [_taken(key, some) for key in keys], {name: _taken(one, some) for name, one in within.items()}
         columns = [self._spec.file_names[column.name] for column in self._spec.include]
@@ -113,15 +113,15 @@ class Matcher:
     def _plan(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Plan:
         """The plan of a look-up of each row's key in the partitions with the row's values."""
         selections = np.zeros(len(keys[0]), np.int64)
-        asked: list[Where] = [()]  # the values of each selection
+        wheres: list[Where] = [()]  # the values of each selection
         for name, array in within.items():
-            given = array.dictionary_encode(null_encoding="encode")
-            values = asked_values(given.dictionary, self._spec.partition_type(name), name)
-            pairs = pa.array(selections * len(values) + given.indices.to_numpy()).dictionary_encode()
+            encoded = array.dictionary_encode(null_encoding="encode")
+            values = asked_values(encoded.dictionary, self._spec.partition_type(name), name)
+            pairs = pa.array(selections * len(values) + encoded.indices.to_numpy()).dictionary_encode()
             numbers = [divmod(number, len(values)) for number in pairs.dictionary.to_pylist()]
-            asked = [(*asked[before], (name, values[value])) for before, value in numbers]
+            wheres = [(*wheres[before], (name, values[value])) for before, value in numbers]
             selections = pairs.indices.to_numpy().astype(np.int64)
-        partitions = [self._view.partitions_of({}, where) for where in asked]
+        partitions = [self._view.partitions_of({}, where) for where in wheres]
         return Plan(self._lookup, self._view, Keys(self._spec, columns=keys), partitions, selections)
 
     def _batch_of(self, keys: Sequence[pa.Array], places: Places) -> KeyBatch:

@@ -135,18 +135,18 @@ class Search:
             remote := [file for file in self._files if not self._index_files.needs_no_round_trip(file.entry)]
         ):
             self._options.before_reads(remote)
-        found: dict[int, Hits] = {}
+        hits_of_key: dict[int, Hits] = {}
         most, flat = self._options.most_hits, self._view.spec.flat
         for answer in self._answers(stats):
             stats.add(answer.stats)
-            for i, hits in zip(answer.places, answer.hits, strict=True):
-                if i in found:
-                    found[i].take(hits, most, flat)
+            for number, hits in zip(answer.places, answer.hits, strict=True):
+                if number in hits_of_key:
+                    hits_of_key[number].take(hits, most, flat)
                 else:
-                    found[i] = hits
-        for hits in found.values() if flat else ():
+                    hits_of_key[number] = hits
+        for hits in hits_of_key.values() if flat else ():
             hits.cut(most, flat)
-        return [found[i] if i in found else Hits() for i in range(len(self._keys))]
+        return [hits_of_key[number] if number in hits_of_key else Hits() for number in range(len(self._keys))]
 
     def _answers(self, stats: LookupStats) -> Iterator[FileAnswer]:
         """The answer of each file, in the order of the files."""
@@ -161,12 +161,12 @@ class Search:
     def _without_excluded(self, work: list[tuple[InFile, bool]], stats: LookupStats) -> list[tuple[InFile, bool]]:
         """The files without those that a filter in memory rules out for the only key. Each file has a flag: whether its
         filter is still to be checked. One call checks all filters in memory."""
-        asked = [file.entry for file, filtered in work if filtered]
-        if not asked:
+        filtered_entries = [file.entry for file, filtered in work if filtered]
+        if not filtered_entries:
             return work
-        answers = iter(self._plan.cached_answers(asked, stats))
-        told = [(file, next(answers) if filtered else True) for file, filtered in work]
-        return [(file, answer is None) for file, answer in told if answer is not False]
+        answers = iter(self._plan.cached_answers(filtered_entries, stats))
+        answered = [(file, next(answers) if filtered else True) for file, filtered in work]
+        return [(file, answer is None) for file, answer in answered if answer is not False]
 
     def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
         check_deadline(f"{self._index_files.root}/{file.entry.path}")
@@ -282,16 +282,16 @@ class FileHits:
             answers = tree.get_many(keys, stats, most)
         except TooMany:
             return self._counted(tree, keys, partitions, stats)
-        found = []
+        hits_by_key = []
         for values, names in zip(answers, partitions, strict=True):
             hits = Hits()
-            found.append(hits)
-            made = self._hits(values)
+            hits_by_key.append(hits)
+            live = self._hits(values)
             if self._spec.flat:
-                made = sorted((hit for hit in made if hit.file.partition in names), key=_partition)
-            hits.matches = len(made)
-            hits.extend(made if self._most is None else made[: self._most])
-        return found
+                live = sorted((hit for hit in live if hit.file.partition in names), key=_partition)
+            hits.matches = len(live)
+            hits.extend(live if self._most is None else live[: self._most])
+        return hits_by_key
 
     def _most_objects(self) -> int:
         """The number of entries that may become Python objects; more are counted in Arrow."""
@@ -320,19 +320,19 @@ class FileHits:
         types, columns = self._spec.key_types, tree.schema.values
         arrays = [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)]
         batch = KeyBatch(arrays, types)
-        asking: dict[int, list[int]] = {}  # the requested keys, by their place in the batch
+        requests: dict[int, list[int]] = {}  # the requested keys, by their place in the batch
         for rows, places in batch.spread(np.arange(len(batch.keys))):
             for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-                asking.setdefault(place, []).append(row)
-        found = [Hits() for _ in keys]
+                requests.setdefault(place, []).append(row)
+        hits_by_key = [Hits() for _ in keys]
         sizes = [0] * len(keys)
         for piece in tree.match(batch.keys, [column.name for column in columns], stats):
             check_deadline(self._where)
             for place, rows, files in self._by_key(piece):
-                for i in asking[place]:
-                    kept = self._kept(found[i], rows, files, partitions[i])
-                    sizes[i] += self._add(found[i], piece, kept, [column.type for column in columns], sizes[i])
-        return found
+                for i in requests[place]:
+                    kept = self._kept(hits_by_key[i], rows, files, partitions[i])
+                    sizes[i] += self._add(hits_by_key[i], piece, kept, [column.type for column in columns], sizes[i])
+        return hits_by_key
 
     def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
         """Yield each key of a piece with its live rows, and the source files that the piece names."""

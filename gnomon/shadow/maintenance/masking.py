@@ -70,7 +70,7 @@ def _positions(
     unmasked = tuple(Segment(one.id, one.index_files, one.source_files, one.dead) for one in segments)
     snapshot = Snapshot(0, "", (), rows_by_partition(unmasked, {}), {}, spec, commit_id=uuid.uuid4().hex)
     matcher = Matcher(Lookup(storage, CACHE_BYTES), View(snapshot, unmasked), MatchStats())
-    found: dict[str, BitMap64] = {}
+    deleted: dict[str, BitMap64] = {}
     exact = _ExactFloats(root, spec, keys)
     for matches in matcher.pieces(keys, folders, null_safe=True):
         same = np.ones(len(matches.rows), bool)
@@ -78,12 +78,12 @@ def _positions(
             same &= same_values(as_bits(matches.entries.column(name)), as_bits(values.take(matches.rows)))
         named = matches.entries.column(FILE_NAME).dictionary_encode()
         codes, offsets = named.indices.to_numpy(), matches.entries.column(OFFSET).to_numpy()
-        for place, path in enumerate(named.dictionary.to_pylist()):
+        for code, path in enumerate(named.dictionary.to_pylist()):
             if path in deletes.files:
-                here = np.flatnonzero(same & (codes == place))
+                here = np.flatnonzero(same & (codes == code))
                 rows = exact.some(path, offsets[here], matches.rows.take(pa.array(here)))
-                found[path] = found.get(path, BitMap64()) | BitMap64(rows.astype(np.uint64))
-    return found
+                deleted[path] = deleted.get(path, BitMap64()) | BitMap64(rows.astype(np.uint64))
+    return deleted
 
 
 class _ExactFloats:
@@ -99,17 +99,17 @@ class _ExactFloats:
         """The offsets of the rows of a file that equal their keys, whose places are `keys`."""
         wanted = {name: key.take(keys) for name, key in self._keys.items()}
         zeros = [pc.fill_null(pc.equal(key, 0), False).to_numpy(zero_copy_only=False) for key in wanted.values()]
-        asked = np.flatnonzero(np.any(zeros, axis=0)) if zeros else np.array([], np.int64)
-        if not len(asked):
+        zero_rows = np.flatnonzero(np.any(zeros, axis=0)) if zeros else np.array([], np.int64)
+        if not len(zero_rows):
             return offsets
         with self._storage.open(path) as reader:
             source = open_source(reader, self._spec.format, self._spec.read_options)
             names = [name for name in wanted if name in source.schema.names]
-            read = source.fetch(reader, [(int(one), 0) for one in offsets[asked]], names)
+            rows = source.fetch(reader, [(int(offset), 0) for offset in offsets[zero_rows]], names)
         same = np.ones(len(offsets), bool)
         for name in names:
-            theirs = read.column(name).combine_chunks().cast(wanted[name].type)
-            same[asked] &= same_values(as_bits(theirs), as_bits(wanted[name].take(pa.array(asked))))
+            theirs = rows.column(name).combine_chunks().cast(wanted[name].type)
+            same[zero_rows] &= same_values(as_bits(theirs), as_bits(wanted[name].take(pa.array(zero_rows))))
         return offsets[same]
 
 

@@ -107,14 +107,14 @@ def read_snapshot(storage: Storage, number: int) -> Snapshot:
     try:
         content = json_files.read(storage, path)
     except (FileNotFoundError, NotADirectoryError):
-        there = snapshot_numbers(storage)
+        numbers = snapshot_numbers(storage)
         known = "there is none"
-        if there:
-            known = f"there are {there[0]} to {there[-1]}" if len(there) > 1 else f"there is {there[0]} alone"
+        if numbers:
+            known = f"there are {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"there is {numbers[0]} alone"
         raise SnapshotNotFound(f"snapshot {number} is not there ({known})", storage.root) from None
     if content.get("snapshot") != number:
-        found = content.get("snapshot")
-        raise DamagedMetadata("", where, 0, action=Action.RESTORE, expected=f"snapshot {number}", found=repr(found))
+        recorded = content.get("snapshot")
+        raise DamagedMetadata("", where, 0, action=Action.RESTORE, expected=f"snapshot {number}", found=repr(recorded))
     try:
         refs = (SegmentRef(s["id"], s["size"], s["crc32"], tuple(map(index, s["dead"]))) for s in content["segments"])
         return Snapshot(
@@ -174,10 +174,10 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
     number = 0
     while numbers := snapshot_numbers(storage):
         try:
-            found = read_snapshot(storage, numbers[-1])
-            while storage.is_remote and _is_there(storage, found.number + 1):  # a listing may lack the newest
-                found = read_snapshot(storage, found.number + 1)
-            return found
+            snapshot = read_snapshot(storage, numbers[-1])
+            while storage.is_remote and _is_there(storage, snapshot.number + 1):  # a listing may lack the newest
+                snapshot = read_snapshot(storage, snapshot.number + 1)
+            return snapshot
         except SnapshotNotFound:
             if numbers[-1] == number:
                 raise

@@ -34,9 +34,9 @@ PageMapsSetting = bool | Literal["deep"]  # whether page maps are recorded; "dee
 DEEP: Literal["deep"] = "deep"
 
 
-def most_maps(one: PageMapsSetting, other: PageMapsSetting) -> PageMapsSetting:
+def most_maps(first: PageMapsSetting, second: PageMapsSetting) -> PageMapsSetting:
     """The setting of `page_maps` that records everything that either setting records."""
-    return DEEP if DEEP in (one, other) else one or other
+    return DEEP if DEEP in (first, second) else first or second
 
 
 def schema_option(table: str, schema: str) -> dict[str, str]:
@@ -378,17 +378,17 @@ def ordered(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     """Whether this program knows the hash, the layout, the key types and the page maps of the index."""
     columns = (*spec.keys, *spec.include)
-    types_known = all(is_key_type(one.type) and one.source_type in (None, *MAPPED) for one in columns)
+    types_known = all(is_key_type(column.type) and column.source_type in (None, *MAPPED) for column in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
     types_known = types_known and spec.page_maps in (False, True, DEEP)
     return types_known and content["layout"] == spec.layout and content["hash"] == HASH
 
 
-def spec_differences(one: IndexSpec, other: IndexSpec) -> list[tuple[str, Any, Any]]:
+def spec_differences(before: IndexSpec, after: IndexSpec) -> list[tuple[str, Any, Any]]:
     """The members in which two specs differ, with the value of each; the source's members are listed one by one."""
-    members, others = _members(one), _members(other)
-    names = dict.fromkeys([*members, *others])
-    return [(name, members.get(name), others.get(name)) for name in names if members.get(name) != others.get(name)]
+    old, new = _members(before), _members(after)
+    names = dict.fromkeys([*old, *new])
+    return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def shown(value: Any) -> str:
