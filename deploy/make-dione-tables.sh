@@ -60,7 +60,7 @@ elif [[ ${1:-write} != write ]]; then
     rm -rf "${build:?}/$1"
     mkdir -p "$build/$1"
     run DioneTables "${1/takeover/write}" "$build/$1"
-    "$PWD/.venv/bin/python" -m "$module" "$build/$1"
+    "$PWD/.venv/bin/python" -m "$module" "$build/$1" "${@:2}"
 else
     rm -rf "$folder"
     mkdir -p "$folder"
