@@ -14,10 +14,10 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import gnomon
 from gnomon.service.settings.table import Settings
+from tests.golden.tables.session import SparkBeside, python, spark_beside
 from tests.profiles import examples
 from tests.service.live import Live
 from tests.stores.process import free_port
-from tests.stores.spark_iceberg import SparkSql, spark_sql
 
 pytestmark = [pytest.mark.nightly, pytest.mark.store]
 MODES = {"copy": "copy-on-write", "merge": "merge-on-read"}
@@ -30,11 +30,15 @@ TRIED = 120  # predicates for each table and distance, in the profile `full`
 class Engines(NamedTuple):
     """Spark with the catalogs `behind`, and `gnomon`, which is started after the first indexes are built."""
 
-    sql: SparkSql
+    spark: SparkBeside
     behind: RestCatalog
     upstream: str
     port: int
     folder: Path
+
+    def sql(self, statement: str) -> list[str]:
+        """The rows of a statement as text, sorted."""
+        return sorted(map(str, self.spark.run(statement)))
 
     def metadata(self, table: str) -> str:
         return self.behind.load_table(table).metadata_location.removeprefix("file://")
@@ -44,9 +48,9 @@ class Engines(NamedTuple):
 def engines(iceberg_rest: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     folder, port = tmp_path_factory.mktemp("spark"), free_port()
     addresses = {"behind": iceberg_rest, "gnomon": f"http://127.0.0.1:{port}"}
-    with spark_sql(addresses, folder / "log") as sql, RestCatalog("behind", uri=iceberg_rest) as behind:
+    with spark_beside(python(), folder, addresses) as spark, RestCatalog("behind", uri=iceberg_rest) as behind:
         behind.create_namespace("n")
-        yield Engines(sql, behind, iceberg_rest, port, folder)
+        yield Engines(spark, behind, iceberg_rest, port, folder)
 
 
 def serve(engines: Engines, indexes: list[str]) -> Live:

@@ -1,20 +1,25 @@
 """Spark with the jars of Delta and Iceberg, for programs that run beside it with another version of pyspark.
 
-`PYTHON -m tests.golden.tables.session FOLDER`, in the environment that `deploy/make-tables.sh` makes, reads a statement
-of SQL from each line of its input, as JSON, and answers with its rows: `{"rows": [{...}]}`, or `{"error": "..."}`. A
-statement of the form `{"count": SQL}` is answered with the number of rows alone. Iceberg's catalog `own` lies in the
-folder, in `catalog.db`, where pyiceberg finds it, too. `SparkBeside` is the other end."""
+`PYTHON -m tests.golden.tables.session FOLDER CATALOGS`, in the environment that `deploy/make-tables.sh` or `python`
+makes, reads a statement of SQL from each line of its input, as JSON, and answers with its rows: `{"rows": [{...}]}`, or
+`{"error": "..."}`. A statement of the form `{"count": SQL}` is answered with the number of rows alone, and
+`{"read": null}` with the bytes that all statements have read. Iceberg's catalog `own` lies in the folder, in
+`catalog.db`, where pyiceberg finds it, too; CATALOGS are REST catalogs, as JSON: name to address. `SparkBeside` is the
+other end."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import venv
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
 CATALOG = "own"
+PACKAGES = ("pyspark==4.1.4", "pyarrow>=19", "pandas>=2.2,<3")
+INSTALL_SECONDS = 900
 
 
 class SparkBeside:
@@ -31,6 +36,10 @@ class SparkBeside:
         """The number of rows of a statement's answer."""
         return cast(int, self._ask({"count": statement}))
 
+    def bytes_read(self) -> int:
+        """The bytes of files that the statements so far have read."""
+        return cast(int, self._ask({"read": None}))
+
     def _ask(self, asked: object) -> object:
         print(json.dumps(asked), file=self._statements, flush=True)
         answer = json.loads(self._answers.readline() or '{"error": "Spark ended; see spark.log"}')
@@ -39,10 +48,25 @@ class SparkBeside:
         return answer["rows"]
 
 
+def python() -> str:
+    """The Python of an environment with this Spark, which the first call on a machine makes."""
+    from tests.stores.process import locked  # not in that environment, which has no pytest
+
+    with locked(PACKAGES[0]) as folder:
+        found = str(folder / "bin" / "python")
+        if not (folder / "complete").exists():
+            venv.create(folder, with_pip=True)
+            install = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+            subprocess.run(install, check=True, timeout=INSTALL_SECONDS)
+            (folder / "complete").touch()
+        return found
+
+
 @contextmanager
-def spark_beside(python: str, folder: Path) -> Iterator[SparkBeside]:
-    """A session of the environment of `python`. Its log is `spark.log` in the folder."""
-    command = [python, "-m", "tests.golden.tables.session", str(folder.absolute())]
+def spark_beside(python: str, folder: Path, catalogs: Mapping[str, str] | None = None) -> Iterator[SparkBeside]:
+    """A session of the environment of `python`, with REST catalogs at these addresses. Its log is `spark.log` in the
+    folder."""
+    command = [python, "-m", "tests.golden.tables.session", str(folder.absolute()), json.dumps(dict(catalogs or {}))]
     # PYTHONPATH and SPARK_HOME are those of the other pyspark.
     own = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
     pipe = subprocess.PIPE
@@ -54,7 +78,7 @@ def spark_beside(python: str, folder: Path) -> Iterator[SparkBeside]:
             child.communicate(timeout=60)
 
 
-def main(folder: str) -> None:
+def main(folder: str, catalogs: Mapping[str, str]) -> None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -72,6 +96,10 @@ def main(folder: str) -> None:
         f"{catalog}.warehouse": f"file://{folder}/warehouse",
         f"{catalog}.cache-enabled": "false",
     }
+    for name, address in catalogs.items():
+        of_rest = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": address}
+        own |= {f"spark.sql.catalog.{name}{ending}": value for ending, value in of_rest.items()}
+        own[f"spark.sql.catalog.{name}.cache-enabled"] = "false"
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g")
     known = {name: value for name, value in CONFIGURATION.items() if not name.startswith("spark.sql.catalog.lake")}
     for name, value in (known | own).items():
@@ -81,8 +109,10 @@ def main(folder: str) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            if isinstance(asked, dict):
-                answer: object = len(spark.sql(asked["count"]).collect())
+            if isinstance(asked, dict) and "read" in asked:
+                answer: object = spark._jsc.sc().statusStore().executorList(True).apply(0).totalInputBytes()
+            elif isinstance(asked, dict):
+                answer = len(spark.sql(asked["count"]).collect())
             else:
                 answer = [row.asDict() for row in spark.sql(asked).collect()]
             print(json.dumps({"rows": answer}, default=str), file=answers, flush=True)
@@ -92,4 +122,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], json.loads(sys.argv[2]))
