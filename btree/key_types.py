@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnomon.base.json_forms import date_text, json_float, timestamp_text
 from gnomon.btree.errors import BTreeError, KeyTypeError
 
 Stored = str | bool | int | float | bytes | None
@@ -224,10 +225,7 @@ def _decimal(value: object, kind: DecimalType) -> int:
 
 def _show_float(value: Stored) -> Json:
     assert isinstance(value, int | float)
-    number = float(value)
-    if math.isfinite(number):
-        return number
-    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+    return json_float(float(value))
 
 
 def _show_binary(value: Stored) -> Json:
@@ -236,18 +234,11 @@ def _show_binary(value: Stored) -> Json:
 
 
 def _show_date(days: Stored) -> str:
-    text = str(np.datetime64(int(days or 0), "D"))  # Python's own dates end at year 9999
-    if text.startswith("-"):
-        return f"-{text[1:]:0>10}"  # numpy shows the year -44 as -044
-    return text if len(text) == len("9999-12-31") else f"+{text}"  # as ISO 8601 has it
+    return date_text(int(days or 0))
 
 
-def _show_timestamp(micros: Stored, end: str) -> str:
-    days, rest = divmod(int(micros or 0), DAY_MICROS)
-    seconds, fraction = divmod(rest, 1_000_000)
-    minutes, second = divmod(seconds, 60)
-    time = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
-    return f"{_show_date(days)}T{time}" + (f".{fraction:06}" if fraction else "") + end
+def _show_timestamp(micros: Stored, utc: bool) -> str:
+    return timestamp_text(int(micros or 0), "us", utc, zeros=True)
 
 
 def _show_decimal(unscaled: Stored, scale: int) -> str:
@@ -301,7 +292,7 @@ def _integer_type(name: str, arrow: pa.DataType, avro: str) -> KeyType:
 def _moment_type(name: str, arrow: pa.DataType, logical: str, utc: bool) -> KeyType:
     hint = " (like 2026-01-01T00:00:00Z)" if utc else " (like 2026-01-01T00:00:00, without an offset)"
     avro = {"type": "long", "logicalType": logical}
-    show = partial(_show_timestamp, end="Z" if utc else "")
+    show = partial(_show_timestamp, utc=utc)
     return KeyType(name, arrow, avro, lambda value: _timestamp(value, utc), "<q", _moments, show, hint)
 
 
@@ -436,6 +427,6 @@ def is_number_of_units(name: str | None) -> bool:
 
 
 def mean_the_same(one: str | None, other: str | None) -> bool:
-    """Whether files with these two source types may hold the same column, if both types are stored as one key type.
-    None stands for a type that is not mapped."""
+    """Whether values of these two source types, if both are stored as one key type, have the same stored form: files of
+    both may hold one column. None stands for a type that is not mapped."""
     return one == other or not (is_number_of_units(one) or is_number_of_units(other))

@@ -56,10 +56,10 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_640, 12),
-    "btree": (5_020, 21),
-    "sources": (16_280, 61),
-    "shadow": (18_600, 84),
+    "base": (2_690, 13),
+    "btree": (5_010, 21),
+    "sources": (16_265, 61),
+    "shadow": (18_570, 84),
     "jobs": (7_490, 34),
     "indexer": (4_400, 25),
     "service": (9_720, 48),

@@ -9,6 +9,7 @@ from pyiceberg import types as iceberg_types
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from gnomon.base.json_forms import date_text, time_text, timestamp_text
 from gnomon.service.catalog.filters import Filter, Stored, to_json
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.tables.iceberg_files import (
@@ -20,7 +21,6 @@ from gnomon.shadow.tables.iceberg_files import (
     ContentFile,
     Deletes,
 )
-from gnomon.shadow.values import date_text, time_text, timestamp_text
 
 EXACT = Context(prec=80)  # more digits than any decimal
 CONTENT = {DATA: "data", POSITION_DELETES: "position-deletes", EQUALITY_DELETES: "equality-deletes"}

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from gnomon.base.errors import Action, check_memory
-from gnomon.jobs.build import Engine, check_ragged, infer_schema
+from gnomon.jobs.build import FORMAT_NAMES, Engine, check_ragged, infer_schema
 from gnomon.jobs.files import READERS, check_names, listed, of_one_format
 from gnomon.jobs.load import NoType, source_columns
 from gnomon.shadow import Index, open_index, to_json
@@ -44,7 +44,6 @@ from gnomon.sources.types import (
     to_ddl,
 )
 
-FORMAT_NAMES = ("auto", *FORMATS)
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 MOST_TASKS = 10_000
 EXPECTED = "a batch: a data file whose name engines do not skip, or a folder of such files"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.json_forms import MICROS
 from gnomon.btree.hashing import xxhash64_columns
 from gnomon.jobs.dedup.source_cast import form_of
 from gnomon.jobs.load import NoType, common_type, plain_values
@@ -23,7 +24,6 @@ from gnomon.sources.types import conform
 
 WORD = 1 << 64
 TRAILING_ZEROS = r"\.?0+$"
-MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 
 def digest_of(rows: int, total: int) -> str:
@@ -63,7 +63,7 @@ def hashed_text(array: pa.Array) -> pa.Array:
 
 
 def row_hashes(batch: pa.RecordBatch, partitions: Collection[str]) -> npt.NDArray[np.int64]:
-    """The hash of each row."""
+    """The hash of each row. Spark's columns of the same hash: `with_hash` in `gnomon.indexer.dedup.append`."""
     fields = sorted(batch.schema, key=lambda field: field.name)
     names = "\0".join(field.name for field in fields).encode()
     columns = [pa.repeat(pa.scalar(names, pa.large_binary()), batch.num_rows)]
@@ -94,7 +94,7 @@ def _hashed(value: pa.Array, kind: pa.DataType) -> list[pa.Array]:
     if types.is_timestamp(kind):
         ticks = value.cast(pa.timestamp(value.type.unit)).view(pa.int64())
         if value.type.unit != "ns":
-            return [pc.multiply(ticks, MICROSECONDS[value.type.unit])]
+            return [pc.multiply(ticks, MICROS[value.type.unit])]
         whole = pc.divide(ticks, 1000)
         rest = pc.subtract(ticks, pc.multiply(whole, 1000))
         return [whole, pc.if_else(pc.equal(rest, 0), None, rest)]

@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.base.errors import check_memory
+from gnomon.base.json_forms import DIGITS
 from gnomon.btree.errors import KeyTypeError
-from gnomon.btree.key_types import Stored, is_number_of_units, key_type, source_type, value_type
+from gnomon.btree.key_types import Stored, is_number_of_units, key_type, mean_the_same, source_type, value_type
 from gnomon.btree.keys import key_array, stored_array, type_of_arrow
 from gnomon.jobs.files import Described, describe, listed
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, source_root
 from gnomon.shadow.storage import FileInfo, storage_at
-from gnomon.shadow.values import DIGITS, has_form, read_key, shown_key
+from gnomon.shadow.values import has_form, read_key, shown_key
 from gnomon.sources import Options, Split, open_source
 from gnomon.sources.types import to_ddl
 
@@ -95,7 +96,7 @@ def _in_key_type(given: pa.Array, key: KeyColumn, what: str, shown: object) -> p
         return pa.nulls(len(given), target)
     if _is_text(found):
         return _from_text(plain_values(given), key, what)
-    if type_of_arrow(given.type) == key.type and _is_stored_alike(source_type(given.type), key.source_type):
+    if type_of_arrow(given.type) == key.type and mean_the_same(source_type(given.type), key.source_type):
         return key_array(given, key.type, key.name)
     if is_number_of_units(key.source_type) and _has_units(found, str(key.source_type)):
         return _in_units(plain_values(given), str(key.source_type).partition("(")[2].removesuffix(")"))
@@ -111,11 +112,6 @@ def _in_key_type(given: pa.Array, key: KeyColumn, what: str, shown: object) -> p
 
 def _named(key: KeyColumn) -> str:
     return f"{'partition' if key.partition else 'key'} column {key.name}"
-
-
-def _is_stored_alike(found: str | None, wanted: str | None) -> bool:
-    """Whether values of two source types that are stored as one type have the same stored form."""
-    return found == wanted or not (is_number_of_units(found) or is_number_of_units(wanted))
 
 
 def _from_text(given: pa.Array, key: KeyColumn, what: str) -> pa.Array:

@@ -1,12 +1,9 @@
-"""Conversion of keys between the form in rows and the form stored in an index; dates and times as ISO 8601 text.
+"""Conversion of keys between the form in rows and the form stored in an index.
 
 A column whose source type was mapped (`gnomon.btree.key_types`) accepts text in the form of the source type, and
 other values in this form or in the stored form: a UUID as 36 characters (or 32 without the dashes, or bytes), a time of
 day as HH:MM:SS.f or a number of its units, a timestamp in nanoseconds as ISO 8601 with up to 9 digits of a fraction or
-a number.
-
-The text of dates holds every value that a file can hold, even those that Python's datetime cannot: proleptic Gregorian,
-years outside 0..9999 with a sign (-0044, +10000), fractions without trailing zeros."""
+a number."""
 
 import datetime as dt
 import decimal
@@ -16,42 +13,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gnomon.base.json_forms import DIGITS, date_text, time_text, timestamp_text
 from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.shadow.metadata import KeyColumn
-
-DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-DAYS_TO_EPOCH = 719468  # from 0000-03-01 to 1970-01-01
-ERA_YEARS, ERA_DAYS = 400, 146097  # the calendar repeats
-
-
-def date_text(days: int) -> str:
-    """The date of a day number (0 is 1970-01-01)."""
-    # Years begin in March here, so that a leap day is the last day of its year.
-    era, day = divmod(days + DAYS_TO_EPOCH, ERA_DAYS)
-    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    march_month = (5 * day + 2) // 153
-    day_of_month = day - (153 * march_month + 2) // 5 + 1
-    month = march_month + 3 if march_month < 10 else march_month - 9
-    year += era * ERA_YEARS + (month <= 2)
-    sign = "" if 0 <= year <= 9999 else "-" if year < 0 else "+"
-    return f"{sign}{abs(year):04d}-{month:02d}-{day_of_month:02d}"
-
-
-def time_text(ticks: int, unit: str) -> str:
-    """The time of day of a number of ticks (s, ms, us or ns) after midnight."""
-    seconds, fraction = divmod(ticks, 10 ** DIGITS[unit])
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    digits = f"{fraction:0{DIGITS[unit]}d}".rstrip("0") if fraction else ""
-    return f"{text}.{digits}" if digits else text
-
-
-def timestamp_text(ticks: int, unit: str, utc: bool) -> str:
-    """The instant (with Z) or local time of a number of ticks after 1970-01-01T00:00."""
-    days, rest = divmod(ticks, 86400 * 10 ** DIGITS[unit])
-    return f"{date_text(days)}T{time_text(rest, unit)}{'Z' if utc else ''}"
-
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?")

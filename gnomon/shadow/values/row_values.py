@@ -11,7 +11,6 @@ import base64
 import datetime as dt
 import decimal
 import json
-import math
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from gnomon.shadow.values.key_formats import DIGITS, date_text, time_text, timestamp_text
+from gnomon.base.json_forms import DIGITS, MICROS, date_text, json_float, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST_DAY, LAST_DAY = -719162, 2932896  # 0001-01-01 and 9999-12-31, Python's first and last day
@@ -33,7 +32,6 @@ NUMBERS = frozenset(
         *(pa.float32(), pa.float64(), pa.bool_(), pa.binary()),
     )
 )
-MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -215,7 +213,7 @@ def _plain(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        return json_float(value)
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: _plain(item) for key, item in value.items()}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from gnomon.base.json_forms import date_text, timestamp_text
 from gnomon.shadow.errors import UnknownColumn, UsageError
-from gnomon.shadow.values.key_formats import date_text, timestamp_text
 
 MOST_KEYS = 100_000  # of one condition
 

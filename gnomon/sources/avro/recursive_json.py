@@ -8,13 +8,12 @@ null, or a record of nulls, takes no bytes.
 
 import base64
 import json
-import math
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from gnomon.base.errors import check_memory
+from gnomon.base.json_forms import date_text, json_float, time_text, timestamp_text
 from gnomon.base.varints import decode_signed, decode_unsigned
 from gnomon.sources.avro.container import LimitExceeded, Malformed
 from gnomon.sources.avro.leaf_arrays import array_of
@@ -22,7 +21,6 @@ from gnomon.sources.avro.schema import Array, Leaf, Map, Node, Record, Union
 
 MOST_CELLS = 1 << 25  # elements of arrays and maps, times the columns in each; a list takes about 40 bytes for one
 MOST_NESTED = 400  # nesting levels of values, with unions: Python's stack has 1000 calls, including those of callers
-TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 NAME_BYTES_A_CELL = 64  # the text of each record repeats the names
 
 
@@ -153,37 +151,19 @@ def _plain(one: pa.Array) -> Any:
     if pa.types.is_temporal(one.type):
         return _moment(one)
     value = one[0].as_py()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return json_float(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if pa.types.is_decimal(one.type):
         return format(value, "f")
-    return value if isinstance(value, (bool, int, float, str)) else str(value)
+    return value if isinstance(value, (bool, int, str)) else str(value)
 
 
 def _moment(one: pa.Array) -> str:
-    """ISO 8601 of any year (beyond four digits with a sign); a fraction without trailing zeros, Z for an instant."""
     ticks = one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py()
     if pa.types.is_date32(one.type):
-        return _date(ticks)
+        return date_text(ticks)
     if pa.types.is_time(one.type):
-        return _clock(ticks, one.type.unit)
-    days, ticks = divmod(ticks, 86400 * TICKS[one.type.unit])
-    return f"{_date(days)}T{_clock(ticks, one.type.unit)}{'Z' if one.type.tz else ''}"
-
-
-def _clock(ticks: int, unit: str) -> str:
-    """A time of day. Some writers write times outside a day: these have more than 24 hours, or negative ones."""
-    seconds, rest = divmod(ticks, TICKS[unit])
-    fraction = str(TICKS[unit] + rest)[1:].rstrip("0")
-    whole = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{whole}.{fraction}" if fraction else whole
-
-
-def _date(days: int) -> str:
-    """A date by numpy's calendar, of any year."""
-    text = str(np.datetime64(days, "D"))
-    year, _, rest = text.removeprefix("-").partition("-")
-    sign = "-" if text.startswith("-") else "+" if len(year) > 4 else ""
-    return f"{sign}{year:0>4}-{rest}"
+        return time_text(ticks, one.type.unit)
+    return timestamp_text(ticks, one.type.unit, one.type.tz is not None)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import orc, types
 
 from gnomon.base.errors import check_memory
+from gnomon.base.json_forms import DIGITS
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import UnsupportedFormat
@@ -107,7 +108,7 @@ class OrcWriter:
     def _check_moments(self, array: pa.Array, name: str) -> None:
         if types.is_timestamp(array.type):
             ticks = array.view(pa.int64())
-            second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[array.type.unit]
+            second = 10 ** DIGITS[array.type.unit]
             whole = pc.multiply(pc.divide(ticks, second), second)
             if pc.any(pc.and_(pc.less(ticks, 0), pc.not_equal(whole, ticks))).as_py():
                 self._refuse(

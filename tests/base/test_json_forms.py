@@ -1,11 +1,12 @@
-"""Dates and times as text: as in Python if it holds them, and by the same rules if not."""
+"""Dates, times and floats in JSON: as in Python if it holds them, and by the same rules if not."""
 
 import datetime as dt
+import json
 import random
 
 import pytest
 
-from gnomon.shadow.values.key_formats import date_text, time_text, timestamp_text
+from gnomon.base.json_forms import date_text, json_float, time_text, timestamp_text
 from tests.profiles import examples
 
 EPOCH = dt.date(1970, 1, 1)
@@ -62,6 +63,8 @@ def test_neighbouring_days_differ_by_one_far_outside_of_python() -> None:
         (3_600_000_000_000, "ns", "01:00:00"),
         (1, "ns", "00:00:00.000000001"),
         (86_399_999_999_999, "ns", "23:59:59.999999999"),
+        (90_000_500, "ms", "25:00:00.5"),  # some writers write times outside a day
+        (-1, "us", "-1:59:59.999999"),
     ],
 )
 def test_times_have_the_fraction_they_need(ticks: int, unit: str, text: str) -> None:
@@ -77,6 +80,7 @@ def test_timestamps_are_pythons_at_random_instants() -> None:
         assert dt.datetime.fromisoformat(text) == python
         assert timestamp_text(micros, "us", utc=True) == text + "Z"
         assert timestamp_text(micros * 1000, "ns", utc=False) == text
+        assert timestamp_text(micros, "us", utc=False, zeros=True) == python.isoformat()
 
 
 @pytest.mark.parametrize(
@@ -93,3 +97,9 @@ def test_timestamps_are_pythons_at_random_instants() -> None:
 )
 def test_timestamps_python_does_not_have(ticks: int, unit: str, text: str) -> None:
     assert timestamp_text(ticks, unit, utc=True) == text
+
+
+@pytest.mark.parametrize("number", [0.0, -1.5, 1e300, float("nan"), float("inf"), float("-inf")])
+def test_a_float_is_itself_or_a_text_that_gives_it_back(number: float) -> None:
+    written = json.loads(json.dumps(json_float(number), allow_nan=False))
+    assert repr(float(written)) == repr(number)
