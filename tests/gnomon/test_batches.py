@@ -29,7 +29,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_batch_of_text_is_loaded_into_a_source_of_parquet_and_a_copy_of_it_is_known(
+def test_a_batch_of_text_is_appended_to_a_source_of_parquet_and_a_copy_of_it_is_known(
     tmp_path: Path, index: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batch = tmp_path / "batch/dt=2026-01-02"
@@ -84,7 +84,7 @@ def test_the_command_makes_source_and_index_and_says_what_became_of_each_row(
     rows = pq.read_table(report).to_pylist()
     assert sorted((row["id"] or "", row["dedup_reason"], row["data_filename"] is None) for row in rows) == [
         ("", "null in key", True),
-        ("2", "already loaded", False),
+        ("2", "already present", False),
     ]
     code, out, _ = dedup(capsys, index, tmp_path / "b.csv", *asked[:4], "--report", tmp_path / "other", "--full")
     assert (code, out) == (0, "batch 'b' was appended before, by snapshot 2: nothing to do; there is no report of it\n")

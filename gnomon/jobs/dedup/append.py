@@ -23,7 +23,7 @@ from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, 
 from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
 from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
-from gnomon.jobs.dedup.row_digest import rows_of
+from gnomon.jobs.dedup.row_digest import row_count
 from gnomon.jobs.dedup.staging import COUNTS, FILES, BatchRows, Staged, StageRunAgain, Staging
 from gnomon.jobs.dedup.target import ORIGIN, Origin, Target, bring_up_to_date, finish_appends
 from gnomon.jobs.stages import Progress, Stages, job_span
@@ -55,16 +55,16 @@ ATTEMPTS = 10  # of an append when others commit first
 @dataclass(frozen=True)
 class DedupResult:
     """The result of an append, in rows unless a name says otherwise. `rows_read` is the sum of `duplicates_in_batch`,
-    `already_loaded`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the key.
-    `partitions` has the same numbers for each partition of the batch. `reported` is the number of rows in the report;
-    None without a report: for a known batch, or where another run began the append without one. `index_bytes_read`
-    counts index files and Bloom filters."""
+    `already_present`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the
+    key. `partitions` has the same numbers for each partition of the batch. `reported` is the number of rows in the
+    report; None without a report: for a known batch, or where another run began the append without one.
+    `index_bytes_read` counts index files and Bloom filters."""
 
     batch_id: str
     known_batch: bool
     rows_read: int
     duplicates_in_batch: int
-    already_loaded: int
+    already_present: int
     null_keys: int
     rejected: int
     appended: int
@@ -186,7 +186,7 @@ class _Run:
             if known is not None:  # begun by a run that died, or by a concurrent run
                 is_known = batch_id not in [append.batch for append in log.open]
                 break
-            if self._commit(log):
+            if self._attempt(log):
                 with self.stages.stage("append and index"):
                     finish_appends(rows.engine, self.target, self.progress)
                 known, is_ours, is_known = find_batch(self.storage, batch_id), True, False
@@ -205,12 +205,12 @@ class _Run:
         if found != content:
             raise UsageError(
                 f"batch {self.request.batch_id!r} was appended by snapshot {known.snapshot} with other rows: "
-                f"expected {rows_of(content):,} of digest {content}, found {found}; give this "
+                f"expected {row_count(content):,} of digest {content}, found {found}; give this "
                 "one another name; nothing of it was appended",
                 self.index,
             )
 
-    def _commit(self, log: AppendLog) -> bool:
+    def _attempt(self, log: AppendLog) -> bool:
         """Stage the rows that are new at the index's newest snapshot, and commit them as the next append. Returns False
         where another append has that number."""
         rows, check = self.rows, self.check

@@ -386,7 +386,7 @@ def _kind(
     name: str, found: Mapping[pa.DataType, str], wanted: pa.DataType | None, in_utc: bool, engine: str, held: Held
 ) -> pa.DataType:
     """The type of a column that has these types in files, each with its first file."""
-    if wanted is not None and all(_fits(kind, wanted, in_utc, held) for kind in found):
+    if wanted is not None and all(_can_be_cast(kind, wanted, in_utc, held) for kind in found):
         return wanted
     own: dict[str, pa.DataType] = {}
     for kind, path in found.items():
@@ -397,7 +397,7 @@ def _kind(
         except NoType:
             raise UsageError(f"column {name} of type {kind} has no {engine} type; leave it out", path) from None
     for one in own.values():
-        if all(_fits(kind, one, False, held) for kind in found):
+        if all(_can_be_cast(kind, one, False, held) for kind in found):
             return one
     if own:
         shown = ", ".join(f"{one} in {path}" for path, one in list(own.items())[:3])
@@ -405,7 +405,7 @@ def _kind(
     return pa.string()
 
 
-def _fits(found: pa.DataType, kind: pa.DataType, in_utc: bool, held: Held) -> bool:
+def _can_be_cast(found: pa.DataType, kind: pa.DataType, in_utc: bool, held: Held) -> bool:
     """Whether a column of a file may be cast to a type that the engine holds: the cast keeps or refuses each value. It
     does not cut a fraction, drop a field of a record or parse text. It does not give a zone to a time, except UTC
     within records and lists, where INT96 has no zone."""

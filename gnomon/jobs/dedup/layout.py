@@ -139,10 +139,11 @@ def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:
 def _checked(
     spec: IndexSpec, style: Style, columns: pa.Schema, folders: Mapping[tuple[Stored, ...], str], base: str
 ) -> Layout:
-    open_writer(style, columns, spec.source.location)  # raises UnsupportedFormat for columns that it cannot write
-    if far := [one for one in folders.values() if host(join(spec.source.location, one)) != host(spec.source.location)]:
-        raise UsageError(f"{far[0]} lies on another store than {spec.source.location}; move it there", spec.source.name)
-    of_source = (spec.source.location, spec.format, style, spec.read_options, columns)
+    location = spec.source.location
+    open_writer(style, columns, location)  # raises UnsupportedFormat for columns that it cannot write
+    if elsewhere := [one for one in folders.values() if host(join(location, one)) != host(location)]:
+        raise UsageError(f"{elsewhere[0]} lies on another store than {location}; move it there", spec.source.name)
+    of_source = (location, spec.format, style, spec.read_options, columns)
     of_partitions = (spec.partitions, spec.partition_types, folders, base)
     return Layout(*of_source, *of_partitions, FILE_BYTES)
 

@@ -27,7 +27,7 @@ from gnomon.sources import POINTER_COLUMNS
 PIECE_BYTES = 64 << 20  # of rows in memory
 POINTER_TYPES = (pa.string(), pa.int64(), pa.int32(), pa.int32())
 REASON = "dedup_reason"
-REASONS = {DUPLICATE: "duplicate in batch", PRESENT: "already loaded", REJECTED: "null in key"}
+REASONS = {DUPLICATE: "duplicate in batch", PRESENT: "already present", REJECTED: "null in key"}
 
 
 def rejected_folder(number: int, append_id: str) -> str:

@@ -31,7 +31,7 @@ def digest_of(rows: int, total: int) -> str:
     return f"{rows:x}-{total % WORD:016x}"
 
 
-def rows_of(digest: str) -> int:
+def row_count(digest: str) -> int:
     """The number of rows in a digest."""
     return int(digest.partition("-")[0], 16)
 

@@ -155,7 +155,7 @@ def cast_to(index: Index, batch: pa.Schema, held: Held = lambda kind: kind) -> S
     for field in wanted:
         if field.name not in batch.names:
             problems.append(f"{field.name} is missing")
-        elif field.name not in spec.partitions and not _fits(batch.field(field.name).type, field.type):
+        elif field.name not in spec.partitions and not _is_widened_by(batch.field(field.name).type, field.type):
             problems.append(f"{field.name} is {batch.field(field.name).type}, expected {field.type}")
     _refuse(batch, problems)
     texts = partition_texts(batch, spec, view.partition_values.values())
@@ -182,7 +182,7 @@ def _refuse(batch: pa.Schema, problems: list[str]) -> None:
         raise UsageError(f"batch: its columns are not the source's: {'; '.join(problems)}; nothing was written")
 
 
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_widened_by(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast to another type keeps each value."""
     if found == wanted or types.is_null(found) or (types.is_null(wanted) and types.is_string(found)):
         return True

@@ -18,7 +18,7 @@ from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import join, storage_at
 from gnomon.shadow.tables import partition_values
-from gnomon.shadow.verify import row_hashes
+from gnomon.shadow.verify import entry_hashes
 from gnomon.shadow.write import Entries, stored_columns
 from gnomon.sources import NO_ROW, POINTER_COLUMNS, Pointer, RowTable, open_source, row_table
 
@@ -265,7 +265,7 @@ class EntryImport:
 
     def _hashes(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
         types = [column.type for column in (*self._spec.stored_keys, *self._spec.include)]
-        return row_hashes(columns[:-3], types, columns[-3], columns[-2])
+        return entry_hashes(columns[:-3], types, columns[-3], columns[-2])
 
     def _check_file(self, number: int, tally: _Tally, written: int) -> None:
         """Compare the entries of a file with its rows, and record whether they are right."""

@@ -174,7 +174,7 @@ class Fetcher:
         stats = FetchReads()
         keys = self._as_arrays([one.key for one in wanted])
         try:
-            table = self._checked(file, _numbers([one.hit.pointer for one in wanted]), keys, columns, stats, trace)
+            table = self._read(file, _numbers([one.hit.pointer for one in wanted]), keys, columns, stats, trace)
         except OF_ONE_FILE as error:
             if not each:
                 raise
@@ -192,11 +192,11 @@ class Fetcher:
         """Rows of one file, one for each of `pointers` (offset and sub-offset), with the columns in the requested
         order. `keys` has the key that each row must hold, by column, in the stored types; columns missing there are not
         compared."""
-        return self.complete(self._checked(file, pointers, keys, columns, stats), file.partition, columns)
+        return self.complete(self._read(file, pointers, keys, columns, stats), file.partition, columns)
 
     def check(self, file: SourceFileEntry, pointer: Pointer, key: Key) -> None:
         """Raise SourceError unless the row of a pointer holds a key (in stored form)."""
-        self._checked(file, _numbers([pointer]), self._as_arrays([key]), [], FetchReads())
+        self._read(file, _numbers([pointer]), self._as_arrays([key]), [], FetchReads())
 
     def _as_arrays(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
         return {
@@ -204,7 +204,7 @@ class Fetcher:
             for i, column in enumerate(self._spec.stored_keys)
         }
 
-    def _checked(
+    def _read(
         self,
         file: SourceFileEntry,
         pointers: Numbers,

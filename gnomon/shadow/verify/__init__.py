@@ -8,7 +8,7 @@
 - `report`       the faults that were found, and the rows that are sampled
 """
 
-from gnomon.shadow.verify.index_files import row_hashes
+from gnomon.shadow.verify.index_files import entry_hashes
 from gnomon.shadow.verify.manifests import appends_report
 from gnomon.shadow.verify.report import PlainTable, Report, plain_table
 from gnomon.shadow.verify.snapshot import ENTRIES_PER_FILE, sampled, verify, verify_sample
@@ -18,8 +18,8 @@ __all__ = [
     "PlainTable",
     "Report",
     "appends_report",
+    "entry_hashes",
     "plain_table",
-    "row_hashes",
     "sampled",
     "verify",
     "verify_sample",

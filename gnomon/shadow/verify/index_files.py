@@ -65,14 +65,14 @@ def _disordered(keys: Sequence[pa.Array], places: Sequence[Numbers]) -> int:
     return int((wrong & adjacent(keys)[0]).sum()) if wrong.any() else 0
 
 
-HASHES = 1 << 64  # the number of row hashes
+HASHES = 1 << 64  # the number of hashes of entries
 
 Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass
 class Tally:
-    """The entries of one source file in the index files: their number, the sum of their row hashes modulo 2^64, and a
+    """The entries of one source file in the index files: their number, the sum of their hashes modulo 2^64, and a
     sample. Entries of a dead file count, too; they are no fault."""
 
     file: SourceFileEntry
@@ -82,9 +82,9 @@ class Tally:
     sample: list[tuple[Key, Pointer]] = field(default_factory=list)
 
 
-def row_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.Array, sub_offsets: pa.Array) -> Hashes:
-    """The hash of each row, over its pointer, its key and its included columns. The sum of the hashes of a set of rows
-    does not depend on their order."""
+def entry_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.Array, sub_offsets: pa.Array) -> Hashes:
+    """The hash of each entry, over its pointer, its key and its included columns. The sum of the hashes of a set of
+    entries does not depend on their order."""
     plain = [offsets.cast(pa.int64()), sub_offsets.cast(pa.int32())]
     for column, kind in zip(columns, types, strict=True):
         value = plain_column(column, kind)
@@ -117,12 +117,12 @@ class FolderProof:
                 self.is_whole = False
                 self._report.add(fault_of(error, self._where(entry)))
 
-    def rows_of(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-        """Read the index files again, and yield the entries of one source file in batches, with their row hashes."""
+    def entries(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
+        """Read the index files again, and yield the entries of one source file in batches, with their hashes."""
         for entry in self._index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
-                yield own, self._row_hashes(own)
+                yield own, self._hashes(own)
 
     def live_keys(self) -> Iterator[tuple[IndexFileEntry, pa.RecordBatch]]:
         """Read the index files again, and yield the keys of the live entries, with their index file."""
@@ -239,17 +239,17 @@ class FolderProof:
             self._report.add(fault_of(error, filter_.path))
             return 0
 
-    def _row_hashes(self, batch: pa.RecordBatch) -> Hashes:
+    def _hashes(self, batch: pa.RecordBatch) -> Hashes:
         stored = (*self._spec.stored_keys, *self._spec.include)
         columns = [batch.column(i) for i in range(len(stored))]
         types = [column.type for column in stored]
-        return row_hashes(columns, types, batch.column(OFFSET), batch.column(SUB_OFFSET))
+        return entry_hashes(columns, types, batch.column(OFFSET), batch.column(SUB_OFFSET))
 
     def _count(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> None:
         order = np.argsort(files, kind="stable")
         firsts = np.flatnonzero(np.diff(files[order], prepend=-2))
         counts = np.diff(np.append(firsts, len(files)))
-        sums = np.add.reduceat(self._row_hashes(batch)[order], firsts)
+        sums = np.add.reduceat(self._hashes(batch)[order], firsts)
         for number, count, total in zip(files[order[firsts]].tolist(), counts.tolist(), sums.tolist(), strict=True):
             if number >= 0:
                 tally = self.tallies[number]

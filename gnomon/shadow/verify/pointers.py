@@ -13,7 +13,7 @@ from gnomon.btree.keys import key_array
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import join
-from gnomon.shadow.verify.index_files import HASHES, FolderProof, Hashes, Tally, row_hashes
+from gnomon.shadow.verify.index_files import HASHES, FolderProof, Hashes, Tally, entry_hashes
 from gnomon.shadow.verify.report import FAILURES, Fault, Report, fault_of
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
 
@@ -80,7 +80,7 @@ class ReadBack:
             self._report.rows_compared += len(hashes)
         if total == tally.hashes:
             return
-        indexed = _rows((batch.select([OFFSET, SUB_OFFSET]).columns, hashes) for batch, hashes in proof.rows_of(number))
+        indexed = _rows((batch.select([OFFSET, SUB_OFFSET]).columns, hashes) for batch, hashes in proof.entries(number))
         held = _rows(self._scan(tally.file))
         places, counts = np.unique(indexed[PLACE], return_counts=True)
         beyond = np.setdiff1d(places, held[PLACE])
@@ -107,7 +107,7 @@ class ReadBack:
             ]
             offsets, sub_offsets, _ = batch.columns[-POINTER_NUMBERS:]
             types = [column.type for column in self._columns]
-            yield [offsets, sub_offsets], row_hashes(arrays, types, offsets, sub_offsets)
+            yield [offsets, sub_offsets], entry_hashes(arrays, types, offsets, sub_offsets)
 
     def _follow(self, tally: Tally) -> None:
         """Fetch the sampled rows one by one. Each wrong pointer is a fault."""

@@ -147,7 +147,9 @@ class ReadPlanner:
         groups, starts = np.unique(group_of, return_index=True)
         yield from zip(groups.tolist(), np.split(rows, starts[1:]), strict=True)
 
-    def _row_reads(self, column: Column, places: Sequence[ChunkPlace], rows: Rows, far: bool) -> list[LeafRead] | None:
+    def _row_reads(
+        self, column: Column, places: Sequence[ChunkPlace], rows: Rows, is_remote: bool
+    ) -> list[LeafRead] | None:
         """The pages of each leaf that hold `rows`; None where single rows cannot, or should not, be decoded."""
         picks, read, total = [], 0, 0
         for place, leaf in zip(places, column.leaves, strict=True):
@@ -160,7 +162,7 @@ class ReadPlanner:
             if not column.flat:
                 read += int(pages.lengths[[share.page for share in shares]].sum())
                 total += place.chunk.compressed
-            picks.append(LeafRead(place, leaf, pages, shares, self._caches, far))
+            picks.append(LeafRead(place, leaf, pages, shares, self._caches, is_remote))
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:

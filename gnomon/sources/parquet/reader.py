@@ -40,8 +40,8 @@ def open_parquet(reader: RangeReader, _options: Options | None = None, maps: Map
         raise DamagedSource(f"the footer cannot be read: {error}", path, start) from error
     digest = hashlib.blake2b(body, digest_size=16).hexdigest()
     held = _index_in(tail, size - len(tail), start, footer)
-    layout = ReadPlanner(footer, types, size, held, RecordedMaps(maps(), digest) if maps else None)
-    return ParquetFile(footer, types, size, digest, layout)
+    planner = ReadPlanner(footer, types, size, held, RecordedMaps(maps(), digest) if maps else None)
+    return ParquetFile(footer, types, size, digest, planner)
 
 
 def read_footer(reader: RangeReader) -> tuple[bytes, int, bytes]:
@@ -76,12 +76,12 @@ class ParquetFile:
 
     ragged = 0
 
-    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, layout: ReadPlanner) -> None:
+    def __init__(self, footer: Footer, types: ArrowTypes, size: int, digest: str, planner: ReadPlanner) -> None:
         self._footer = footer
         self._types = types
         self._size = size
         self.digest = digest
-        self._planner = layout
+        self._planner = planner
         self.schema = first_of_each(types.schema)
         self.rows = footer.rows  # the sum over the row groups, which is right even where the footer's own total differs
         self.group_rows = [group.rows for group in footer.row_groups]

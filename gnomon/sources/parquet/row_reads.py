@@ -83,10 +83,10 @@ class LeafRead:
         pages: PageMap,
         chosen: Sequence[PageShare],
         caches: PageCaches,
-        far: bool,
+        is_remote: bool,
     ) -> None:
-        """`ranges` are the bytes to read: without the pages and the dictionary that are cached. With `far`, a second
-        round of reads takes long."""
+        """`ranges` are the bytes to read: without the pages and the dictionary that are cached. A second round of
+        remote reads takes long."""
         self._place = place
         self._leaf = leaf
         self._caches = caches
@@ -97,7 +97,7 @@ class LeafRead:
         self._found: list[Found] = []
         self._dictionary_later = False
         if self._dictionary is not None and any(page.dictionary for page in self._pages):
-            self.ranges[:0] = self._dictionary_ranges(self._dictionary, far)
+            self.ranges[:0] = self._dictionary_ranges(self._dictionary, is_remote)
 
     def _select(self, pages: PageMap, share: PageShare) -> _SelectedPage:
         number = share.page
@@ -129,7 +129,7 @@ class LeafRead:
         reads = PartReads(found, span, values, self._leaf.ordinal, self._caches.pages)
         return reads if reads.pays else None, flags
 
-    def _dictionary_ranges(self, dictionary: DictionaryRead, far: bool) -> list[Range]:
+    def _dictionary_ranges(self, dictionary: DictionaryRead, is_remote: bool) -> list[Range]:
         """The bytes of the dictionary to read in the first round: single entries where all indices are in memory. Else
         all of it, unless single entries can be read in a second round."""
         if not dictionary.in_parts:
@@ -141,7 +141,7 @@ class LeafRead:
                 return dictionary.select(list(chain.from_iterable(indices or () for _, indices in found)))
             except NeedsPyarrow:
                 return dictionary.all()
-        self._dictionary_later = not far
+        self._dictionary_later = not is_remote
         return [] if self._dictionary_later else dictionary.all()
 
     def decode(self, read: Iterator[bytes]) -> list[Range]:

@@ -37,7 +37,7 @@ def batch(spark: SparkSession, begin: int, end: int, extra: list[tuple[object, .
     return spark.createDataFrame(rows + (extra or []), SCHEMA)
 
 
-def test_only_rows_whose_key_was_never_loaded_are_new(spark: SparkSession, index: str) -> None:
+def test_only_rows_whose_key_is_not_in_the_source_are_new(spark: SparkSession, index: str) -> None:
     nulls = [(1, None, None, "null again"), (1, None, "b1", "half null"), (1, None, "b1", "half null too")]
     new = filter_new(spark, index, batch(spark, 90, 130, [*nulls, (1, "a10", "b0", "twice")]))
     keys = sorted((row.a or "", row.b or "") for row in new.collect())
