@@ -112,9 +112,10 @@ class RowColumns:
             return _decimal_array(numbers.reshape(-1, DECIMAL_BYTES), nulls, type_name)
         if type_name in ("string", "binary"):
             return pa.array(values, pa.binary()).cast(key_type(type_name).arrow)
-        raw = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}.get(type_name)
+        arrow = key_type(type_name).arrow
+        raw = {32: pa.int32(), 64: pa.int64()}[arrow.bit_width] if pa.types.is_temporal(arrow) else arrow
         try:
-            return pa.array(values, raw or key_type(type_name).arrow).view(key_type(type_name).arrow)
+            return pa.array(values, raw).view(arrow)
         except (pa.ArrowInvalid, OverflowError):
             raise OutOfRange(f"a value that {type_name} cannot hold") from None
 

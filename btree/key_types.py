@@ -1,6 +1,6 @@
 """Key types: one `KeyType` for each, with its casts, its Arrow and Avro types, its JSON form, its hash and its order.
 
-A new key type is one entry in `_TYPES`.
+A new key type begins with an entry in `_TYPES`; CONTRIBUTING.md lists the other places that name key types.
 
 The *stored form* of a value is its form in an index file, as plain Python:
 string -> str, boolean -> bool, tinyint/smallint/int/bigint -> int, float/double -> float, date -> int (days since

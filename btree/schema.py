@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gnomon.base.records_python import BOOLEAN, BYTES, DOUBLE, FLOAT, LINK, LONG, NUMBER, field_plan
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import LINK_FIELD
-from gnomon.btree.key_types import is_key_type, key_type
+from gnomon.btree.key_types import is_key_type, key_type, key_types
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
 RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"
@@ -73,9 +73,7 @@ class EntrySchema:
 _PLAIN_NAMES = {"int": "int", "long": "bigint", "string": "string", "boolean": "boolean"}
 _PLAIN_NAMES |= {"float": "float", "double": "double", "bytes": "binary"}
 _LOGICAL_NAMES = {
-    ("int", "date"): "date",
-    ("long", "timestamp-micros"): "timestamp",
-    ("long", "local-timestamp-micros"): "timestamp_ntz",
+    (kind.avro["type"], kind.avro["logicalType"]): kind.name for kind in key_types() if isinstance(kind.avro, dict)
 }
 _LINK_TYPES = (["null", "long"], ["long", "null"])
 

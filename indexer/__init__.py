@@ -1,11 +1,11 @@
-"""The Spark jobs: build an index, load rows by key, append rows with new keys.
+"""Jobs on Spark: the engine that runs the steps of `gnomon.jobs` in tasks, and the functions for DataFrames and SQL.
 
 - `spark`       sessions, versions, types, keys, tasks
-- `tables`    sources as tables: files, formats, columns
-- `build`     the engine of builds; key-value folders
-- `join`      keys to entries and rows; the index and the payload are never shuffled
-- `datasource`an index as a table of Spark SQL and of the catalog
-- `dedup`     appends of the rows of a batch whose key is new
+- `tables`      sources as tables: files, formats, columns
+- `build`       the engine of builds; key-value folders
+- `join`        keys to entries and rows; the index and the payload are never shuffled
+- `datasource`  an index as a table of Spark SQL and of the catalog
+- `dedup`       appends of the rows of a batch whose key is new
 - `dione`       Dione's `IndexManager`, and the export of an index as a table of Dione
 """
 

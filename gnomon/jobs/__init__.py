@@ -1,4 +1,4 @@
-"""Jobs, whether Spark or this process runs them.
+"""Jobs: the steps of builds, loads and appends, and the engine that runs them in this process; `indexer` has Spark's.
 
 - `stages`  the stages of a job
 - `files`   the files of a source

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gnomon import shadow
+from gnomon.btree.key_types import KeyType, key_type, key_types
+from gnomon.btree.keys import type_of_arrow
+from gnomon.btree.schema import type_of_avro
 from gnomon.commands.failures import exit_code, one_line
 from gnomon.indexer import append_new, build, filter_new, load, read_batch
+from gnomon.indexer.datasource.pushdown import VALUE_TYPES
+from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import TIME_TYPE
+from gnomon.indexer.tables.catalog import UNREAD
 from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from gnomon.sources.types import parse_ddl, to_ddl
 from tests.shadow.make_index import write_source
 
+ROOT = Path(__file__).parent.parent.parent
 IDS = [uuid.UUID("00112233-4455-6677-8899-aabbccddeeff"), uuid.UUID(int=1)]
 NS = 1767270600_123456789
 HALF = 0.0999755859375
@@ -199,3 +208,18 @@ def test_a_column_that_has_no_value_in_any_file_is_no_key(tmp_path: Path) -> Non
         shadow.UsageError, match="column k has no type in any file: no values, or none that can be read"
     ):
         build(None, str(tmp_path / "source"), str(tmp_path / "index"), ["k"])
+
+
+@pytest.mark.parametrize("kind", [*key_types(), key_type("decimal(9,2)")], ids=lambda kind: kind.name)
+def test_each_place_that_names_key_types_names_this_one(kind: KeyType) -> None:
+    is_small = kind.name in ("tinyint", "smallint")  # an index file holds them as int
+    assert type_of_avro(kind.avro) == ("int" if is_small else kind.name)
+    assert type_of_arrow(kind.arrow) == kind.name
+    assert parse_ddl(f"c {kind.name}").field("c").type == kind.arrow
+    assert to_ddl(pa.schema([("c", kind.arrow)])) == f"c {kind.name}"
+    assert arrow_of(key_spark_type(kind.name)) == kind.arrow
+    assert not isinstance(key_spark_type(kind.name), UNREAD)
+    named = kind.name.partition("(")[0]
+    assert named in VALUE_TYPES or kind.decimal
+    assert re.search(rf"^  {named}: |\^{named}\\\(", (ROOT / "service/page/kinds.js").read_text(), re.MULTILINE)
+    assert re.search(rf"^\|[^|]*\b{named}\b", (ROOT / "docs/internals/btree-format.md").read_text(), re.MULTILINE)

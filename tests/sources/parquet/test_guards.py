@@ -3,8 +3,8 @@
 import pytest
 
 from gnomon.sources import DamagedSource, open_source
-from gnomon.sources.parquet.footer import ChunkPlace
-from gnomon.sources.parquet.page_header import PageCheckingFile, read_header
+from gnomon.sources.parquet.footer import CODECS, ChunkPlace
+from gnomon.sources.parquet.page_header import GROWTH, PageCheckingFile, read_header
 from gnomon.sources.parquet.thrift import integer
 from tests.sources.parquet.test_page_map import places_of
 from tests.sources.parquet_files import flat_table, written
@@ -65,3 +65,7 @@ def test_a_scan_refuses_a_page_that_claims_gigabytes(field: str) -> None:
     source = open_source(reader, "parquet")
     with pytest.raises(DamagedSource, match=f"lake/bomb at byte {offset}: column text: row group 0: page of "):
         list(source.scan(reader, ["text"]))
+
+
+def test_each_codec_that_is_read_has_a_limit_of_its_pages() -> None:
+    assert set(GROWTH) == set(CODECS.values())
