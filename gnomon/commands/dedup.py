@@ -162,7 +162,7 @@ def _show(result: DedupResult, json: bool, report: str | None, made_of: str | No
 
 def _told(counts: dict[str, Any]) -> str:
     """The counts of the rows that were not appended."""
-    told = f"already in the source {counts['already_present']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
+    told = f"already in the source {counts['already_loaded']:,}, copies in the batch {counts['duplicates_in_batch']:,}"
     if counts["rejected"]:
         return f"{told}, rejected for a null in their key {counts['rejected']:,}"
     return f"{told}, null in their key {counts['null_keys']:,}" if counts["null_keys"] else told

@@ -185,7 +185,7 @@ def _dedup(spark: SparkSession, index: str, source: str, root: Path, pages: int)
     made = write_increment(spark, str(root / "batch"), crawl_pages=pages, rows=min(20_000, pages // 10))
     result = append_new(spark, index, spark.read.parquet(str(root / "batch")), "demo-batch")
     say(
-        f"   {result.rows_read:,} rows in {result.seconds:.1f} s: {result.already_present:,} already in the source, "
+        f"   {result.rows_read:,} rows in {result.seconds:.1f} s: {result.already_loaded:,} already in the source, "
         f"{result.duplicates_in_batch:,} twice in the batch, {result.appended:,} appended ({made.new:,} expected); "
         f"the source grew by {megabytes(_size(source) - before)}"
     )

@@ -26,7 +26,6 @@ from gnomon.service.catalog.local_catalog import LocalCatalog
 from gnomon.service.catalog.planning import Plan, Planner, PlanRequest, PlanTask, TableIndex
 from gnomon.service.catalog.upstream import (
     LoadedTable,
-    Refused,
     RestUpstream,
     Upstream,
     UpstreamError,
@@ -175,7 +174,8 @@ class CatalogRoutes:
     async def planned(self, request: Request) -> Response:
         if _table_of(request, f"/plan/{request.path_params['plan']}") is None:
             return await self.load(request)
-        raise UpstreamError(404, "NoSuchPlanIdException", "there is no such plan; every plan here is complete at once")
+        what = "there is no such plan; every plan here is complete at once"
+        raise UpstreamError(what, 404, "NoSuchPlanIdException")
 
     async def cancel(self, request: Request) -> Response:
         if _table_of(request, f"/plan/{request.path_params['plan']}") is None:
@@ -194,6 +194,8 @@ class CatalogRoutes:
 
     async def _answer(self, request: Request, path: str, asked: PlanRequest, task: PlanTask | None = None) -> Response:
         table = await self.upstream.table(path, request.scope["headers"])
+        if isinstance(table, Response):
+            return table
         indexes, nulls = self._indexes_of(str(table.table_uuid), table.location), not _is_pyiceberg(request)
 
         def work() -> tuple[Plan, bytes]:
@@ -241,8 +243,6 @@ def _answered(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
-        except Refused as refused:
-            return refused.answer
         except UpstreamError as error:
             return _error(error.status, error.type, str(error))
         except TooLarge as error:

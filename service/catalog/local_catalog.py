@@ -102,14 +102,14 @@ class LocalCatalog:
         route = "/".join("{}" if names and place in (1, 3) else part for place, part in enumerate(parts))
         handler = self._handlers.get((request.method, route))
         if handler is None:
-            raise UpstreamError(404, "NotFoundException", f"{request.method} {path} is not of this catalog")
+            raise UpstreamError(f"{request.method} {path} is not of this catalog", 404, "NotFoundException")
         data = b"".join([piece async for piece in request.stream()])
         if len(data) > self._most_body_bytes:
-            raise UpstreamError(413, "BadRequestException", f"the body is larger than {self._most_body_bytes} bytes")
+            raise UpstreamError(f"the body is larger than {self._most_body_bytes} bytes", 413, "BadRequestException")
         try:
             body = msgspec.json.decode(data) if data else {}
         except msgspec.DecodeError as error:
-            raise UpstreamError(400, "BadRequestException", f"the body: {error}") from None
+            raise UpstreamError(f"the body: {error}", 400, "BadRequestException") from None
         identifier = tuple(names[0].split(SEPARATOR)) + tuple(names[1:2]) if names else ()
         call = partial(handler, identifier, body, request.query_params)
         status, found = await to_thread.run_sync(_answered, call, limiter=self._threads)
@@ -218,10 +218,10 @@ def _answered(call: Callable[[], Any]) -> Any:
     except Exception as error:
         for kind, status, name in ERRORS:
             if isinstance(error, kind):
-                raise UpstreamError(status, name, words_of(error)) from None
+                raise UpstreamError(words_of(error), status, name) from None
         if isinstance(error, (KeyError, TypeError, ValueError)):
-            raise UpstreamError(400, "BadRequestException", f"{type(error).__name__}: {words_of(error)}") from error
-        raise UpstreamError(500, "InternalServerError", f"{type(error).__name__}: {words_of(error)}") from error
+            raise UpstreamError(f"{type(error).__name__}: {words_of(error)}", 400, "BadRequestException") from error
+        raise UpstreamError(f"{type(error).__name__}: {words_of(error)}") from error
 
 
 def _loaded(table: Table) -> Found:

@@ -205,7 +205,7 @@ class Planner:
             try:
                 here = _by_index(one, table, schema, asked, live, snapshot)
             except _Unused as unused:
-                plan.unused[one.name] = unused.reason, str(unused)
+                plan.unused[one.name] = unused.args[0], unused.args[1]
                 continue
             except (GnomonError, OSError) as error:  # all files are planned then
                 plan.unused[one.name] = "error", f"{type(error).__name__}: {error}"
@@ -257,11 +257,7 @@ def is_of(index: Index, table: TableMetadata) -> bool:
 
 
 class _Unused(Exception):
-    """An index says nothing about a filter: the reason in a word."""
-
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(why)
-        self.reason = reason
+    """An index says nothing about a filter: the reason in a word, and in full."""
 
 
 def _by_index(

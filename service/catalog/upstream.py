@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gnomon.service.errors import ServiceError
 from gnomon.service.settings import Settings
 
 # Of one connection, and not of the request or answer on it: RFC 9110, section 7.6.1. `host` is that of the upstream.
@@ -26,20 +27,12 @@ KEPT_TABLES = 256  # whose metadata stays parsed
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class UpstreamError(Exception):
-    """A failure to be answered as Iceberg's error: `status`, `type` and the text."""
+class UpstreamError(ServiceError):
+    """A failure to be answered in the form that clients of Iceberg read: its status, and its type in their words."""
 
-    def __init__(self, status: int, type: str, what: str) -> None:
+    def __init__(self, what: str, status: int = 500, type: str = "InternalServerError") -> None:
         super().__init__(what)
         self.status, self.type = status, type
-
-
-class Refused(Exception):
-    """The upstream's answer to a request that it does not grant, as it is."""
-
-    def __init__(self, answer: Response) -> None:
-        super().__init__(answer.status_code)
-        self.answer = answer
 
 
 class LoadedTable(msgspec.Struct, rename="kebab"):
@@ -63,9 +56,9 @@ class Upstream(Protocol):
     async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
         """The same, and the body, decoded."""
 
-    async def table(self, path: str, headers: Headers) -> TableMetadata:
-        """The newest metadata of the table with this path. Refused where the catalog does not give it to the caller of
-        these headers."""
+    async def table(self, path: str, headers: Headers) -> TableMetadata | Response:
+        """The newest metadata of the table with this path. A caller of these headers who does not get it is given the
+        catalog's answer."""
 
     async def close(self) -> None:
         """Close its connections."""
@@ -117,7 +110,7 @@ class RestUpstream:
         except httpx.TransportError as error:
             raise _failed(error) from None
 
-    async def table(self, path: str, headers: Headers) -> TableMetadata:
+    async def table(self, path: str, headers: Headers) -> TableMetadata | Response:
         own = [one for one in headers if one[0] not in self._hidden and one[0] not in OF_BODY]
         who = next((value for name, value in own if name == b"authorization"), b"")
         known = self._tables.get((path, who))
@@ -136,7 +129,7 @@ class RestUpstream:
             self._tables.move_to_end((path, who))
             return known[2]
         if answer.status_code != 200:
-            raise Refused(_whole(answer, body))
+            return _whole(answer, body)
         loaded = msgspec.json.decode(body, type=LoadedTable)
         location, etag = loaded.metadata_location or "", answer.headers.get("etag")
         same = known is not None and location and known[0] == location
@@ -155,7 +148,7 @@ def parsed(metadata: msgspec.Raw) -> TableMetadata:
     try:
         return TableMetadataUtil.parse_raw(bytes(metadata).decode())
     except Exception as error:  # noqa: BLE001 of any class: the library reads what the upstream sent
-        raise UpstreamError(501, "UnsupportedOperationException", f"its metadata is not read: {error}") from None
+        raise UpstreamError(f"its metadata is not read: {error}", 501, "UnsupportedOperationException") from None
 
 
 def table_place(loaded: LoadedTable) -> tuple[str | None, str]:
@@ -176,14 +169,13 @@ def _failed(error: httpx.TransportError) -> UpstreamError:
     clients must know of a commit."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
-        return UpstreamError(
-            503, "ServiceUnavailableException", f"the catalog behind this one cannot be reached ({said})"
-        )
+        what = f"the catalog behind this one cannot be reached ({said})"
+        return UpstreamError(what, 503, "ServiceUnavailableException")
     if isinstance(error, httpx.TimeoutException):
         return UpstreamError(
-            504, "GatewayTimeoutException", f"the catalog behind this one did not answer in time ({said})"
+            f"the catalog behind this one did not answer in time ({said})", 504, "GatewayTimeoutException"
         )
-    return UpstreamError(502, "BadGatewayException", f"the catalog behind this one broke off ({said})")
+    return UpstreamError(f"the catalog behind this one broke off ({said})", 502, "BadGatewayException")
 
 
 class _Streamed(StreamingResponse):

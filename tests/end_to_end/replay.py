@@ -268,7 +268,7 @@ class Replay:
             if self.begun[name] == 1:
                 yield f"{name}: said to be known when it first came"
             return
-        parts = ("duplicates_in_batch", "already_present", "appended")
+        parts = ("duplicates_in_batch", "already_loaded", "appended")
         counts = {part: result[part] for part in parts} | {"rejected": result.get("rejected", 0)}
         if result["rows_read"] != len(delivery.rows) or sum(counts.values()) != len(delivery.rows):
             yield f"{name}: {len(delivery.rows)} rows, its result says {result['rows_read']} and {counts}"

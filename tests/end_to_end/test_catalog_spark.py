@@ -152,8 +152,13 @@ def test_rows_are_those_of_the_catalog_behind(engines: Engines, version: int) ->
                         insert(engines, table, chance, 10, catalog)
                 for _ in range(examples(TRIED) // len(tables) + 1):
                     where = predicate(chance)
-                    found = engines.sql(f"SELECT * FROM gnomon.{table} WHERE {where}")
-                    assert found == engines.sql(f"SELECT * FROM behind.{table} WHERE {where}"), (table, where)
+                    try:
+                        expected = engines.sql(f"SELECT * FROM behind.{table} WHERE {where}")
+                    except RuntimeError as error:
+                        if "ResidualEvaluator" in str(error):  # of Iceberg 1.12: LIKE on a partition that is null
+                            continue
+                        raise
+                    assert engines.sql(f"SELECT * FROM gnomon.{table} WHERE {where}") == expected, (table, where)
                     tried += 1
         live_files, planned = counts(engines)
         assert planned < 0.8 * live_files

@@ -76,7 +76,7 @@ def test_an_index_lives_on_a_store(spark: SparkSession, lake: str) -> None:
     new = spark.createDataFrame([(k, text_of(k)) for k in range(350, 450)], COLUMNS)
     assert filter_new(spark, index, new).count() == 50
     result = append_new(spark, index, new, "monday")
-    assert (result.appended, result.already_present) == (50, 50)
+    assert (result.appended, result.already_loaded) == (50, 50)
     assert append_new(spark, index, new, "monday").known_batch
     assert client.served.refresh()
     assert client.get("/rows/449").json()["count"] == 1

@@ -32,7 +32,7 @@ def test_an_append_is_refused_while_files_are_away_and_runs_when_they_are_back(s
     assert open_index(str(lake / "index")).view.snapshot == before
     (lake / "away").rename(lake / "lake/b.parquet")
     result = append_new(spark, str(lake / "index"), batch, "b")
-    assert (result.appended, result.already_present) == (1, 1)
+    assert (result.appended, result.already_loaded) == (1, 1)
     assert [row["v"] for row in open_index(str(lake / "index")).fetch(12)] == ["old 12"]
 
 

@@ -56,7 +56,7 @@ def test_new_rows_are_files_of_the_sources_format_whatever_that_of_the_batch(
     read = read_batch(None, str(tmp_path / "batch"), open_index(location))
     batch = pa.Table.from_batches(read.batches(read.schema.names)).rename_columns(["id", "text", "dt"])
     result = append_new(None, location, batch, "batch")
-    assert (result.rows_read, result.duplicates_in_batch, result.already_present, result.appended) == (70, 10, 10, 50)
+    assert (result.rows_read, result.duplicates_in_batch, result.already_loaded, result.appended) == (70, 10, 10, 50)
     fresh = sorted(path for path in (tmp_path / "source").rglob("part-*"))
     assert {path.parent.name for path in fresh} == {"dt=2026-01-02", "dt=2026-01-03"}
     assert {path.suffix for path in fresh} == {f".{of_source}"}
@@ -129,7 +129,7 @@ def test_source_index_and_batch_may_lie_on_a_store_that_spark_does_not_reach(spa
     put_remote(storage_at(delivered), "avro", rows(40, 70), "dt=2/new")
     frame = read_batch(spark, delivered, open_index(location))
     result = append_new(spark, location, frame, "batch")
-    assert (result.already_present, result.appended, result.files) == (10, 20, 1)
+    assert (result.already_loaded, result.appended, result.files) == (10, 20, 1)
     names = [info.path for info in storage_at(source).list(hidden=True)]
     assert len(names) == 2, names
     assert all_rows(location, 80) == rows(0, 70)

@@ -77,7 +77,7 @@ def test_a_lake_table_gives_and_takes_the_same_typed_partitions_with_spark_and_w
         write_deltalake(table, old, partition_by=typed.names[1:])
         build(None, f"delta:{table}", index, ["id"], buckets=1)
         assert append_new(engine, index, pa.table(rows, typed), "typed", scope="partition").appended == 3
-        assert append_new(engine, index, texts, "texts", scope="partition").already_present == 1
+        assert append_new(engine, index, texts, "texts", scope="partition").already_loaded == 1
         with pytest.raises(UsageError, match=r"^batch: partition column d: expected date, found '2026-01-01 junk'$"):
             append_new(engine, index, junk, "junk")
     for name, engine in {"here": spark, "there": None}.items():  # the other engine has the same digest

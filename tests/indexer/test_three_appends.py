@@ -63,7 +63,7 @@ class HashSets:
 
 
 def counts(result: DedupResult) -> tuple[int, int, int, int]:
-    return result.rows_read, result.duplicates_in_batch, result.already_present, result.appended
+    return result.rows_read, result.duplicates_in_batch, result.already_loaded, result.appended
 
 
 @pytest.mark.parametrize("scope", ["partition", "table"])

@@ -55,7 +55,7 @@ ATTEMPTS = 10  # of an append when others commit first
 @dataclass(frozen=True)
 class DedupResult:
     """The result of an append, in rows unless a name says otherwise. `rows_read` is the sum of `duplicates_in_batch`,
-    `already_present`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the
+    `already_loaded`, `rejected` (a null in the key) and `appended`. `null_keys` counts all rows with a null in the
     key. `partitions` has the same numbers for each partition of the batch. `reported` is the number of rows in the
     report; None without a report: for a known batch, or where another run began the append without one.
     `index_bytes_read` counts index files and Bloom filters."""
@@ -64,7 +64,7 @@ class DedupResult:
     known_batch: bool
     rows_read: int
     duplicates_in_batch: int
-    already_present: int
+    already_loaded: int
     null_keys: int
     rejected: int
     appended: int

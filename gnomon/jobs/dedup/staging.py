@@ -42,7 +42,7 @@ from gnomon.sources import Writer, check_written, open_writer
 
 DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
-COUNTS = ("rows_read", "duplicates_in_batch", "already_present", "null_keys", "rejected", "appended")
+COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
 FILES = "files"
 PIECES = 8  # in which a file of full size is written: it ends after one of them
 NO_PARTITION = "\0"  # marks pieces without a partition: no partition has this name
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
     size: int = 0
     rows_read: int = 0
     duplicates_in_batch: int = 0
-    already_present: int = 0
+    already_loaded: int = 0
     null_keys: int = 0
     rejected: int = 0
     appended: int = 0

@@ -43,7 +43,7 @@ def test_an_append_appends_each_key_once_and_indexes_it(spark: SparkSession, lak
     before = {path: path.stat().st_mtime_ns for path in (lake / "source").rglob("*.parquet")}
     extra: Rows = [(0, "a11", "b0", "twice"), (1, None, None, "null"), (None, "z", "z", "no partition")]
     result = append_new(spark, str(lake / "index"), batch(spark, 80, 120, extra), "b 1/x")
-    told = (result.rows_read, result.duplicates_in_batch, result.already_present, result.null_keys, result.appended)
+    told = (result.rows_read, result.duplicates_in_batch, result.already_loaded, result.null_keys, result.appended)
     assert told == (43, 1, 21, 1, 21)
     assert (result.rejected, result.files, result.known_batch) == (0, 3, False)
     assert {name: (one["rows_read"], one["appended"], one["files"]) for name, one in result.partitions.items()} == {
@@ -101,7 +101,7 @@ def test_an_append_that_died_is_finished_by_the_next(
     if meanwhile == "a nightly build":
         build(spark, str(lake / "source"), str(lake / "index"), ["a", "b"])
     again = append_new(spark, str(lake / "index"), batch(spark, 80, 120), "nightly", report=str(lake / "report"))
-    told = (again.rows_read, again.already_present, again.appended, again.reported, again.known_batch)
+    told = (again.rows_read, again.already_loaded, again.appended, again.reported, again.known_batch)
     assert told == (40, 20, 20, 20, False)
     assert len(keys_of(lake)) == len(set(keys_of(lake))) == 121
     assert open_index(str(lake / "index")).view.snapshot.rows == 121
@@ -139,10 +139,10 @@ def test_the_first_append_into_an_empty_source_makes_it_and_its_index(spark: Spa
     first = append_new(
         spark, str(tmp_path / "index"), batch(spark, 0, 20, [(1, "a0", "b1", "twice")]), "1", origin=origin
     )
-    assert (first.duplicates_in_batch, first.already_present, first.appended) == (1, 0, 20)
+    assert (first.duplicates_in_batch, first.already_loaded, first.appended) == (1, 0, 20)
     assert open_index(str(tmp_path / "index")).spec.partitions == ("id",)
     again = append_new(spark, str(tmp_path / "index"), batch(spark, 10, 30), "2")
-    assert (again.already_present, again.appended) == (10, 10)
+    assert (again.already_loaded, again.appended) == (10, 10)
     assert len(set(keys_of(tmp_path))) == len(keys_of(tmp_path)) == 30
 
 
@@ -156,7 +156,7 @@ def test_a_damaged_index_is_refused_and_indexed_again_when_asked(spark: SparkSes
         append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly")
     assert source(lake) == rows
     result = append_new(spark, str(lake / "index"), batch(spark, 0, 110), "nightly", full=True)
-    assert (result.already_present, result.appended) == (100, 10)
+    assert (result.already_loaded, result.appended) == (100, 10)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(spark: SparkSession, lake: Path) -> None:

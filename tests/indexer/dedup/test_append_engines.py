@@ -26,7 +26,7 @@ from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
-COUNTS = ("rows_read", "duplicates_in_batch", "already_present", "null_keys", "rejected", "appended", "partitions")
+COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended", "partitions")
 
 
 def batch_rows(seed: int, rows: int = 400) -> pa.Table:
@@ -91,7 +91,7 @@ def test_both_append_the_same_rows_with_the_same_counts_digests_and_reports(
     }
     here, there = (vars(done[name]) for name in ("here", "there"))
     assert {name: here[name] for name in COUNTS} == {name: there[name] for name in COUNTS}
-    assert min(here["appended"], here["already_present"]) > 0
+    assert min(here["appended"], here["already_loaded"]) > 0
     assert lake.rows("here") == lake.rows("there")
     told = []
     for name in ("here", "there"):

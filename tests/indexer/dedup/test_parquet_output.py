@@ -92,6 +92,6 @@ def test_appended_and_reported_rows_are_read_alike(spark: SparkSession, source: 
     reader = spark.read.option("datetimeRebaseMode", "CORRECTED")  # else Spark 3.5 refuses old days
     batch = reader.parquet(str(source / "batch"))
     done = append_new(spark, str(source / "index"), batch, "more", report=str(source / "report.parquet"))
-    assert (done.appended, done.already_present) == (3, 3)
+    assert (done.appended, done.already_loaded) == (3, 3)
     check(str(source / "source/part-*.parquet"), EDGES.set_column(0, "id", pa.array([4, 5, 6])))
     check(str(source / "report.parquet"), EDGES)

@@ -83,7 +83,7 @@ def test_a_query_whose_process_was_killed_goes_on_from_its_checkpoint_and_append
     results, query = run(spark, lake)
     assert [result.batch_id for result in results] == [f"{query.id}-0", f"{query.id}-1"]
     assert there(lake) == list(range(40))
-    assert [(result.already_present, result.appended) for result in results] == [(5, 20), (10, 10)]
+    assert [(result.already_loaded, result.appended) for result in results] == [(5, 20), (10, 10)]
 
 
 def test_a_query_may_begin_without_an_index(spark: SparkSession, lake: Path) -> None:

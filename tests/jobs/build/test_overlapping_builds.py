@@ -123,7 +123,7 @@ def test_a_slow_build_lets_no_append_add_a_key_twice(
     def other() -> None:
         source.append(rows(42, 45))
         result = append_new(None, index, rows(40, 50), batch_id="nightly")
-        assert (result.already_present, result.appended) == (5, 5)
+        assert (result.already_loaded, result.appended) == (5, 5)
 
     before(monkeypatch, moment, other)
     build(source, index)

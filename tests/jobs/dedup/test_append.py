@@ -74,7 +74,7 @@ def test_an_index_that_is_deleted_and_built_again_during_an_append_is_looked_at_
 
     monkeypatch.setattr(append_module, "bring_up_to_date", replaced)
     done = append_new(None, lake / "index", batch(305, 315), "b")
-    assert (done.already_present, done.appended) == (5, 5)
+    assert (done.already_loaded, done.appended) == (5, 5)
 
 
 def table(rows: Sequence[tuple[object, ...]], schema: pa.Schema = SCHEMA) -> pa.Table:
@@ -104,7 +104,7 @@ def test_an_append_appends_each_key_once_and_indexes_it(lake: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (lake / "source").rglob("*.parquet")}
     extra: Rows = [(0, "a11", "b0", "twice"), (1, None, None, "null"), (None, "z", "z", "no partition")]
     result = append_new(None, str(lake / "index"), batch(80, 120, extra), "b 1/x")
-    told = (result.rows_read, result.duplicates_in_batch, result.already_present, result.null_keys, result.appended)
+    told = (result.rows_read, result.duplicates_in_batch, result.already_loaded, result.null_keys, result.appended)
     assert told == (43, 1, 21, 1, 21)
     assert (result.rejected, result.files, result.known_batch) == (0, 3, False)
     assert {name: (one["rows_read"], one["appended"], one["files"]) for name, one in result.partitions.items()} == {
@@ -130,7 +130,7 @@ def test_a_batch_is_appended_once_and_known_by_its_rows(lake: Path) -> None:
     again = append_new(None, str(lake / "index"), batch(80, 120).sort_by("payload"), "nightly")
     assert (again.known_batch, again.appended, again.snapshot) == (True, 0, first.snapshot)
     other = append_new(None, str(lake / "index"), batch(80, 120), "nightly, delivered again")
-    assert (other.known_batch, other.appended, other.already_present) == (False, 0, 40)
+    assert (other.known_batch, other.appended, other.already_loaded) == (False, 0, 40)
     message = "batch 'nightly' was appended by snapshot 2 with other rows: expected 40 of digest .*, found 28-"
     with pytest.raises(shadow.UsageError, match=message):
         append_new(None, str(lake / "index"), batch(120, 160), "nightly")
@@ -157,7 +157,7 @@ def test_an_append_that_died_is_finished_by_the_next(
     if meanwhile == "a nightly build":
         build(None, str(lake / "source"), str(lake / "index"), ["a", "b"])
     again = append_new(None, str(lake / "index"), batch(80, 120), "nightly", report=str(lake / "report"))
-    assert (again.rows_read, again.already_present, again.appended, again.reported, again.known_batch) == (
+    assert (again.rows_read, again.already_loaded, again.appended, again.reported, again.known_batch) == (
         (0, 0, 0, None, True) if dies_in == "settle" else (40, 20, 20, 20, False)
     )
     assert dies_in == "settle" or pq.read_table(lake / "report").num_rows == 20
@@ -199,9 +199,9 @@ def test_null_keys_are_kept_rejected_or_taken_for_equal(lake: Path) -> None:
     rejected = append_new(None, str(lake / "index"), frame, "rejected", null_keys="reject")
     assert (rejected.null_keys, rejected.rejected, rejected.appended) == (3, 3, 1)
     equal = append_new(None, str(lake / "index"), frame, "equal")
-    assert (equal.null_keys, equal.duplicates_in_batch, equal.already_present, equal.appended) == (3, 1, 2, 1)
+    assert (equal.null_keys, equal.duplicates_in_batch, equal.already_loaded, equal.appended) == (3, 1, 2, 1)
     kept = append_new(None, str(lake / "index"), frame, "kept", null_keys="keep")
-    assert (kept.null_keys, kept.already_present, kept.appended) == (3, 1, 3)
+    assert (kept.null_keys, kept.already_loaded, kept.appended) == (3, 1, 3)
     assert append_new(None, str(lake / "index"), frame, "kept", null_keys="keep").known_batch
     assert keys_of(lake).count((None, "b")) == 3
 
@@ -214,7 +214,7 @@ def test_null_keys_of_a_batch_are_known_by_its_files_where_the_index_was_lost(la
     build(None, str(lake / "source"), lost, ["a", "b"])
     assert append_new(None, lost, frame.slice(0, 0), "equal", null_keys="keep").appended == 0
     again = append_new(None, lost, frame, "kept", null_keys="keep")
-    assert (again.already_present, again.appended) == (3, 0)
+    assert (again.already_loaded, again.appended) == (3, 0)
     assert source(lake) == rows
     next((lake / "source").rglob("part-00000-of-00002-kept-*")).unlink()
     build(None, str(lake / "source"), str(lake / "third"), ["a", "b"])
@@ -259,20 +259,20 @@ def test_an_index_that_is_missing_is_built_first_and_stale_one_brought_up_to_dat
     with pytest.raises(shadow.IndexNotFound, match="gnomon dedup with --source and --key"):
         append_new(None, index, batch(90, 110), "first")
     first = append_new(None, index, batch(90, 110), "first", origin=origin)
-    assert (first.already_present, first.appended) == (10, 10)
+    assert (first.already_loaded, first.appended) == (10, 10)
     pq.write_table(pa.table({"a": ["late"], "b": ["file"], "payload": ["there"]}), lake / "source/id=1/late.parquet")
     late = append_new(None, index, table([(0, "late", "file", "again")]), "late")
-    assert (late.already_present, late.appended) == (1, 0)
+    assert (late.already_loaded, late.appended) == (1, 0)
 
 
 @pytest.mark.parametrize("partition_by", [[], ["id"]])
 def test_the_first_append_into_an_empty_source_makes_it_and_its_index(tmp_path: Path, partition_by: list[str]) -> None:
     origin = Origin(str(tmp_path / "source"), ["a", "b"], partition_by=partition_by)
     first = append_new(None, str(tmp_path / "index"), batch(0, 20, [(1, "a0", "b1", "twice")]), "1", origin=origin)
-    assert (first.duplicates_in_batch, first.already_present, first.appended) == (1, 0, 20)
+    assert (first.duplicates_in_batch, first.already_loaded, first.appended) == (1, 0, 20)
     assert open_index(str(tmp_path / "index")).spec.partitions == tuple(partition_by)
     again = append_new(None, str(tmp_path / "index"), batch(10, 30), "2")
-    assert (again.already_present, again.appended) == (10, 10)
+    assert (again.already_loaded, again.appended) == (10, 10)
     assert len(set(keys_of(tmp_path))) == len(keys_of(tmp_path)) == 30
 
 
@@ -286,7 +286,7 @@ def test_a_damaged_index_is_refused_and_indexed_again_when_asked(lake: Path) -> 
         append_new(None, str(lake / "index"), batch(0, 110), "nightly")
     assert source(lake) == rows
     result = append_new(None, str(lake / "index"), batch(0, 110), "nightly", full=True)
-    assert (result.already_present, result.appended) == (100, 10)
+    assert (result.already_loaded, result.appended) == (100, 10)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(lake: Path) -> None:
@@ -356,7 +356,7 @@ def test_an_index_of_another_shape_is_appended_to_alike(lake: Path, layout: str)
     else:
         rebucket(storage_at(location), 7)
     result = append_new(None, location, batch(80, 120), "nightly")
-    assert (result.already_present, result.appended) == (20, 20)
+    assert (result.already_loaded, result.appended) == (20, 20)
     index = open_index(location)
     assert index.fetch(("a11", "b7"))[0]["payload"] == "new 117"
     assert index.spec.buckets == (1 if layout == "flat" else 7)

@@ -51,7 +51,7 @@ def test_an_append_is_refused_while_files_are_away_and_runs_when_they_are_back(l
     assert open_index(str(lake / "index")).view.snapshot == before
     (lake / "away").rename(lake / "lake/b.parquet")
     result = append_new(None, str(lake / "index"), batch(12, 20), "b")
-    assert (result.appended, result.already_present) == (1, 1)
+    assert (result.appended, result.already_loaded) == (1, 1)
     assert [row["v"] for row in open_index(str(lake / "index")).fetch(12)] == ["old 12"]
 
 
@@ -81,7 +81,7 @@ def test_a_file_that_vanishes_behind_the_commit_stays_covered(lake: Path, monkey
     with pytest.raises(FilesVanished, match=r"b\.parquet"):
         append_new(None, str(lake / "index"), batch(13), "c")
     (lake / "away").rename(lake / "lake/b.parquet")
-    assert append_new(None, str(lake / "index"), batch(13), "c").already_present == 1
+    assert append_new(None, str(lake / "index"), batch(13), "c").already_loaded == 1
     assert verify(storage_at(str(lake / "index")), None).is_sound
 
 
@@ -89,7 +89,7 @@ def test_a_file_that_vanishes_behind_the_commit_stays_covered(lake: Path, monkey
 def test_files_that_were_rewritten_are_indexed_before_an_append(lake: Path, changed: list[str]) -> None:
     write_source(lake / "lake", {name: rows(*range(100 + 10 * i, 105 + 10 * i)) for i, name in enumerate(changed)})
     result = append_new(None, str(lake / "index"), batch(101, 999), "b")
-    assert (result.appended, result.already_present) == (1, 1)
+    assert (result.appended, result.already_loaded) == (1, 1)
 
 
 def test_a_load_of_rows_does_not_read_files_that_hold_none_of_them(lake: Path) -> None:
@@ -159,7 +159,7 @@ def test_places_are_paths_or_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_index("~/index").spec.source.location == str(tmp_path / "lake")
     again = append_new(None, "~/index", read_batch(None, "~/landing", None), "c", origin=Origin("~/lake", ["id"]))
-    assert again.already_present == 2
+    assert again.already_loaded == 2
 
 
 def test_an_append_that_indexes_everything_again_forgets_no_file_that_is_away(lake: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_append_that_indexes_everything_again_forgets_no_file_that_is_away(la
     with pytest.raises(FilesVanished, match=r"1 of the 2 files .*b\.parquet"):
         append_new(None, str(lake / "index"), batch(12), "b", full=True)
     (lake / "away").rename(lake / "lake/b.parquet")
-    assert append_new(None, str(lake / "index"), batch(12), "b", full=True).already_present == 1
+    assert append_new(None, str(lake / "index"), batch(12), "b", full=True).already_loaded == 1
     (lake / "lake/b.parquet").unlink()
     result = append_new(None, str(lake / "index"), batch(13), "c", full=True, accept_vanished=True)
     assert result.appended == 1

@@ -77,12 +77,12 @@ def module_of(lake: Lake) -> ModuleType:
 
 def test_an_append_commits_the_new_rows_to_the_table(lake: Lake, index: str) -> None:
     result = append_new(None, index, rows(30, 60), "nightly")
-    assert (result.rows_read, result.already_present, result.appended) == (30, 10, 20)
+    assert (result.rows_read, result.already_loaded, result.appended) == (30, 10, 20)
     check(lake, index, LIVE)
     again = append_new(None, index, rows(30, 60), "nightly")
     assert (again.known_batch, again.appended) == (True, 0)
     other = append_new(None, index, rows(0, 65), "with deleted keys")
-    assert (other.appended, other.already_present) == (7, 58), "a deleted key is new again"
+    assert (other.appended, other.already_loaded) == (7, 58), "a deleted key is new again"
     check(lake, index, list(range(65)))
 
 

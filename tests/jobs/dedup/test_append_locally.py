@@ -54,7 +54,7 @@ def ids(lake: Path) -> list[int]:
 
 def test_only_new_keys_are_appended_and_a_known_batch_is_not_appended_again(lake: Path) -> None:
     done = append(lake, rows(80, 120))
-    assert (done.rows_read, done.already_present, done.appended, done.known_batch) == (40, 20, 20, False)
+    assert (done.rows_read, done.already_loaded, done.appended, done.known_batch) == (40, 20, 20, False)
     assert ids(lake) == list(range(120))
     assert append(lake, rows(80, 120)).known_batch
     assert append(lake, rows(80, 120), "another").appended == 0
@@ -70,7 +70,7 @@ def test_a_batch_beyond_the_memory_is_appended_alike(lake: Path, memory: int) ->
     parts = pa.array([str(i % 40) for i in range(3000)])
     batch = as_rows(table.append_column("dt", parts), memory)
     done = append_rows(batch, lake / "index", AppendRequest("b", order_by=["v desc"]))
-    assert (done.rows_read, done.already_present, done.appended, done.duplicates_in_batch) == (3000, 100, 1400, 1500)
+    assert (done.rows_read, done.already_loaded, done.appended, done.duplicates_in_batch) == (3000, 100, 1400, 1500)
     found = {row["id"]: row["v"] for answer in open_index(lake / "index").fetch_many(range(1500)) for row in answer}
     assert [found[i].partition(" ")[0] for i in (5, 300, 700, 1200)] == ["old", "new", "new", "new"]
     assert len(found) == 1500
@@ -107,7 +107,7 @@ def test_rows_with_a_null_in_their_key(lake: Path, null_keys: str, appended: int
 def test_within_a_partition_only_its_own_keys_count(lake: Path) -> None:
     table = pa.table({"id": [10, 60, 60], "v": ["a", "b", "c"], "dt": pa.array(["1", "1", None])})
     done = append_new(None, lake / "index", table, "b", "partition")
-    assert (done.appended, done.already_present) == (2, 1)
+    assert (done.appended, done.already_loaded) == (2, 1)
     assert done.partitions.keys() == {"dt=1", "dt=__HIVE_DEFAULT_PARTITION__"}
     assert [row["dt"] for row in open_index(lake / "index").fetch(60)] == ["1", None]
 
@@ -211,7 +211,7 @@ def test_an_append_to_a_delta_table_is_a_commit_of_it(tmp_path: Path) -> None:
     build(None, f"delta:{tmp_path}/table", tmp_path / "index", ["id"])
     batch = rows(40, 60).append_column("n", pa.array([i % 4 for i in range(20)], pa.int32()))
     done = append_new(None, tmp_path / "index", batch, "b")
-    assert (done.appended, done.already_present) == (10, 10)
+    assert (done.appended, done.already_loaded) == (10, 10)
     found = deltalake.DeltaTable(tmp_path / "table").to_pyarrow_table()
     assert sorted(found["id"].to_pylist()) == list(range(60))
     assert open_index(tmp_path / "index").fetch(51) == [{"id": 51, "v": "new 51", "n": 11 % 4}]
