@@ -138,7 +138,7 @@ class CatalogRoutes:
         except msgspec.DecodeError:  # a refusal
             return answer
         indexes = self._indexes_of(uuid, location)
-        if not any(_uuid_of(one.opened) == uuid for one in indexes):
+        if uuid is None or not any(_uuid_of(one.opened) == uuid for one in indexes):
             for one in indexes:
                 self._counts.add_unused(
                     one.name, "table", f"the table at {location} is another one now, with id {uuid}"
@@ -149,7 +149,7 @@ class CatalogRoutes:
     def _indexes_of(self, uuid: str | None, location: str) -> list[TableIndex]:
         """The open indexes of a table, and those of a table that lay in its place before."""
         opened = [TableIndex(served.place.name, served.index) for served in self._service.indexes if served.is_open]
-        found = [one for one in opened if _uuid_of(one.opened) == uuid]
+        found = [one for one in opened if uuid is not None and _uuid_of(one.opened) == uuid]
         if not found:
             with suppress(GnomonError):  # a location that no store of Gnomon knows
                 root = storage_at(location).root
@@ -189,6 +189,10 @@ class CatalogRoutes:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
             raise InvalidPlan(f"the body: {error}") from None
+        except RecursionError:  # as Java's parser of JSON has it
+            raise InvalidPlan(
+                "the filter is nested too deeply; name many values by IN", expected="1,000 levels"
+            ) from None
         finally:
             hold.close()
 

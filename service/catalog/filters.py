@@ -23,7 +23,7 @@ from gnomon.shadow.errors import KeyTypeError, UsageError
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.values import read_key
 
-MOST_ALTERNATIVES = 10_000  # of one filter; beyond them a side of an AND is left out, which only selects more
+MOST_ALTERNATIVES = 1_000  # of one filter; beyond them a side of an AND is left out, which only selects more
 REAL = (iceberg_types.FloatType, iceberg_types.DoubleType)
 
 NEGATED = {

@@ -40,6 +40,7 @@ from gnomon.shadow.tables.iceberg_files import (
 )
 
 MOST_TASKS = 1000  # of one answer; more files come in further ranges
+MOST_TOKEN_BYTES = 64 << 20  # of the request in a token
 MOST_KEYS = 100_000  # that an index is asked for by one plan
 KEPT_SNAPSHOTS = 8
 ANY: Alternative = {}
@@ -74,9 +75,11 @@ class PlanTask(msgspec.Struct, frozen=True):
     @classmethod
     def of_token(cls, token: str) -> "PlanTask":
         """InvalidPlan for a text that is no token."""
+        unpacker = zlib.decompressobj()
         try:
-            return msgspec.json.decode(zlib.decompress(base64.urlsafe_b64decode(token)), type=cls)
-        except (ValueError, zlib.error, msgspec.MsgspecError):
+            packed = base64.urlsafe_b64decode(token)
+            return msgspec.json.decode(unpacker.decompress(packed, MOST_TOKEN_BYTES), type=cls)
+        except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError):
             raise InvalidPlan("plan-task: not a token that this catalog gave", found=token[:40]) from None
 
 
@@ -279,7 +282,7 @@ def _by_index(
     named = [number for number in numbers if number is not None]
     if len(named) < len(numbers):
         lost = next(column.name for column, number in zip(spec.keys, numbers, strict=True) if number is None)
-        raise _Unused("column", f"column {lost} of its key was renamed, or has another type in a schema of the table")
+        raise _Unused("column", f"column {lost} of its key has another type, or another column has its name")
     keys = _keys(asked, named)
     kinds = [schema.find_type(number) for number in named]
     stored = [list(map(key_value, kinds, key)) for key in keys]

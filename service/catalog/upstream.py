@@ -1,8 +1,7 @@
 """The catalog behind `gnomon catalog`: requests are passed on to it as they came, and answers as it gave them."""
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 import msgspec
@@ -13,16 +12,20 @@ from starlette.types import Receive, Scope, Send
 
 from gnomon.service.errors import ServiceError
 from gnomon.service.settings import Settings
+from gnomon.shadow.storage import ByteCache
 
 # Of one connection, and not of the request or answer on it: RFC 9110, section 7.6.1. `host` is that of the upstream.
 OF_CONNECTION = frozenset(
-    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
-    b"upgrade host".split()
+    b"connection expect keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade host".split()
 )
-OF_BODY = frozenset([b"content-length", b"content-type", b"content-encoding", b"if-none-match", b"expect"])
+OF_BODY = frozenset([b"content-length", b"content-type", b"content-encoding", b"if-none-match"])
+ACCEPT_ENCODING = b"accept-encoding"
+GZIP = (ACCEPT_ENCODING, b"gzip")  # the one encoding that every version of the client decodes
 OF_ENCODING = frozenset([b"content-length", b"content-encoding"])
 MOST_CONNECTIONS = 256
-KEPT_TABLES = 256  # whose metadata stays parsed
+TABLES_SHARE = 8  # one part in eight of the cache is for tables' metadata
+OBJECTS = 10  # bytes of parsed metadata in memory for a byte of JSON
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -40,6 +43,15 @@ class LoadedTable(msgspec.Struct, rename="kebab"):
 
     metadata: msgspec.Raw
     metadata_location: str | None = None
+
+
+class _Known(NamedTuple):
+    """The metadata of a table as a caller got it: its file, the answer's ETag, and its bytes in memory."""
+
+    location: str
+    etag: bytes | None
+    metadata: TableMetadata
+    cache_bytes: int
 
 
 class _Metadata(msgspec.Struct, rename="kebab"):
@@ -76,14 +88,15 @@ class RestUpstream:
         # A slow answer is passed on when it comes: the client, which knows what it waits for, may leave before.
         self._client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=settings.timeout_seconds))
         self._seconds = settings.timeout_seconds
-        self._tables: OrderedDict[tuple[str, bytes], tuple[str, bytes | None, TableMetadata]] = OrderedDict()
+        self._tables: ByteCache[_Known] = ByteCache(settings.cache_bytes // TABLES_SHARE)
 
     async def answer(self, request: Request, path: str) -> Response:
-        return _Streamed(await self._sent(request, path))
+        return _Streamed(await self._sent(request, path, request.scope["headers"]))
 
     async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
         """The answer to a request, and its body, decoded."""
-        answer = await self._sent(request, path)
+        headers = [one for one in request.scope["headers"] if one[0] != ACCEPT_ENCODING]
+        answer = await self._sent(request, path, [*headers, GZIP])
         try:
             body = await answer.aread()
         except httpx.TransportError as error:
@@ -92,14 +105,13 @@ class RestUpstream:
             await answer.aclose()
         return _whole(answer, body), body
 
-    async def _sent(self, request: Request, path: str) -> httpx.Response:
+    async def _sent(self, request: Request, path: str, headers: Headers) -> httpx.Response:
         query = request.scope["query_string"]
-        headers = [one for one in request.scope["headers"] if one[0] not in self._hidden]
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in request.scope["headers"])
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
         made = httpx.Request(
             request.method,
             f"{self._base}{path}" + (f"?{query.decode('latin-1')}" if query else ""),
-            headers=headers,
+            headers=[one for one in headers if one[0] not in self._hidden],
             content=_body(request) if has_body else None,
         )
         return await self._send(made)
@@ -111,11 +123,11 @@ class RestUpstream:
             raise _failed(error) from None
 
     async def table(self, path: str, headers: Headers) -> TableMetadata | Response:
-        own = [one for one in headers if one[0] not in self._hidden and one[0] not in OF_BODY]
-        who = next((value for name, value in own if name == b"authorization"), b"")
-        known = self._tables.get((path, who))
-        if known is not None and known[1] is not None:
-            own.append((b"if-none-match", known[1]))
+        own = [one for one in headers if one[0] not in self._hidden | OF_BODY | {ACCEPT_ENCODING}] + [GZIP]
+        key = path, next((value for name, value in own if name == b"authorization"), b"")
+        known = self._tables.get(key)
+        if known is not None and known.etag is not None:
+            own.append((b"if-none-match", known.etag))
         made = httpx.Request("GET", f"{self._base}{path}", headers=own)
         made.extensions["timeout"] = httpx.Timeout(self._seconds).as_dict()
         answer = await self._send(made)
@@ -126,17 +138,15 @@ class RestUpstream:
         finally:
             await answer.aclose()
         if answer.status_code == 304 and known is not None:
-            self._tables.move_to_end((path, who))
-            return known[2]
+            return known.metadata
         if answer.status_code != 200:
             return _whole(answer, body)
         loaded = msgspec.json.decode(body, type=LoadedTable)
         location, etag = loaded.metadata_location or "", answer.headers.get("etag")
-        same = known is not None and location and known[0] == location
-        metadata = known[2] if known is not None and same else parsed(loaded.metadata)
-        self._tables[path, who] = location, etag.encode() if etag else None, metadata
-        while len(self._tables) > KEPT_TABLES:
-            self._tables.popitem(last=False)
+        same = known is not None and location and known.location == location
+        metadata = known.metadata if known is not None and same else parsed(loaded.metadata)
+        self._tables.discard(key)
+        self._tables.put(key, _Known(location, etag.encode() if etag else None, metadata, OBJECTS * len(body)))
         return metadata
 
     async def close(self) -> None:

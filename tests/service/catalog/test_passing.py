@@ -2,10 +2,12 @@
 errors; and what becomes of a catalog that is down, slow, or breaks off."""
 
 import asyncio
+import base64
 import gzip
 import json
 import socket
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -277,6 +279,46 @@ def test_a_plan_that_cannot_be_made_is_refused(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (400, 400, "BadRequestException")
     assert said in error["message"]
+
+
+def test_a_filter_that_is_nested_too_deeply_is_refused(catalog: Live, behind: Behind, indexed: Indexed) -> None:
+    behind.script = plain(200, indexed.loaded)
+    deep = '{"type":"not","child":' * 5000 + "true" + "}" * 5000
+    answer = ask(catalog, "POST", "/v1/namespaces/n/tables/t/plan", content=f'{{"filter":{deep}}}')
+    assert (answer.status_code, "nested" in answer.json()["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "token", ["", "abc", "é", base64.urlsafe_b64encode(zlib.compress(b"{}")).decode(), "eJwrTi0qS00BABKEBF0="]
+)
+def test_a_token_of_another_catalog_is_refused(catalog: Live, behind: Behind, indexed: Indexed, token: str) -> None:
+    behind.script = plain(200, indexed.loaded)
+    answer = ask(catalog, "POST", "/v1/namespaces/n/tables/t/tasks", json={"plan-task": token})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+
+
+def test_a_token_does_not_unpack_to_more_than_memory_has(catalog: Live, behind: Behind, indexed: Indexed) -> None:
+    behind.script = plain(200, indexed.loaded)
+    bomb = base64.urlsafe_b64encode(zlib.compress(b" " * (1 << 30), 9)).decode()
+    answer = ask(catalog, "POST", "/v1/namespaces/n/tables/t/tasks", json={"plan-task": bomb})
+    assert answer.status_code == 400
+
+
+def test_an_encoded_answer_to_load_table_is_read(catalog: Live, behind: Behind, indexed: Indexed) -> None:
+    packed = gzip.compress(indexed.loaded)
+    behind.script = plain(200, packed, (b"content-encoding", b"gzip"), (b"content-type", b"application/json"))
+    answer = ask(catalog, "GET", "/v1/namespaces/n/tables/t", headers={"Accept-Encoding": "br, zstd"})
+    assert answer.json()["config"]["scan-planning-mode"] == "server"
+    assert (b"accept-encoding", b"gzip") in behind.seen[0]["headers"]
+    assert len(planned(ask(catalog, "POST", "/v1/namespaces/n/tables/t/plan", json={}))) == 4
+
+
+def test_a_table_without_an_id_has_no_index(catalog: Live, behind: Behind, indexed: Indexed) -> None:
+    old = json.loads(indexed.loaded)
+    del old["metadata"]["table-uuid"]
+    old["metadata"]["location"] = "file:///elsewhere"
+    behind.script = plain(200, json.dumps(old).encode())
+    assert ask(catalog, "GET", "/v1/namespaces/n/tables/t").json() == old
 
 
 def test_tables_and_namespaces_may_be_named_like_the_routes_of_plans(catalog: Live, behind: Behind) -> None:
