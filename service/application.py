@@ -101,7 +101,7 @@ def _add_catalog(app: FastAPI, service: Service) -> Sequence[Collector]:
     counts = app.state.plans = catalog.PlanCounts()
     routes = catalog.CatalogRoutes(service, counts, has_tokens=app.state.guard.tokens.needed)
     routes.add_to(app)
-    app.state.close = routes.upstream.close
+    app.state.close, app.state.check_catalog = routes.upstream.close, routes.upstream.check
     return (counts,)
 
 
@@ -176,7 +176,10 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and route_path(request.scope) == "":
         return RedirectResponse(f"{request.scope['root_path']}/")  # links of the page are relative to its folder
     if error.status_code == 404:
-        detail = "there is no such route; /docs lists them"
+        of_catalog = request.app.state.plans is not None
+        detail = (
+            f"there is no such route; {'those of the catalog begin with /v1/' if of_catalog else '/docs lists them'}"
+        )
     elif error.status_code == 405:
         partial = [r for r in request.app.routes if isinstance(r, Route) and r.matches(request.scope)[0] != Match.NONE]
         methods = ", ".join(sorted({method for route in partial for method in route.methods or ()}))

@@ -195,6 +195,7 @@ def start() -> Lines:
     lines = Lines(STDERR)
     logging.getLogger().addHandler(lines)
     logging.getLogger("gnomon").setLevel(logging.INFO)
+    logging.getLogger("gnomon.match").setLevel(logging.WARNING)  # a line for each index file, for jobs
     logging.captureWarnings(True)
     threading.excepthook = _of_thread
     lines.start()

@@ -126,6 +126,10 @@ class LocalCatalog:
         table: Table = await to_thread.run_sync(_answered, call, limiter=self._threads)
         return table.metadata
 
+    def check(self) -> str:
+        _answered(self._catalog.list_namespaces)
+        return f"{self._catalog.name}: the catalog lists its namespaces"
+
     async def close(self) -> None:
         self._catalog.close()
 

@@ -72,6 +72,9 @@ class Upstream(Protocol):
         """The newest metadata of the table with this path. A caller of these headers who does not get it is given the
         catalog's answer."""
 
+    def check(self) -> str:
+        """Say in a line that the catalog answers. UpstreamError where it does not."""
+
     async def close(self) -> None:
         """Close its connections."""
 
@@ -148,6 +151,13 @@ class RestUpstream:
         self._tables.discard(key)
         self._tables.put(key, _Known(location, etag.encode() if etag else None, metadata, OBJECTS * len(body)))
         return metadata
+
+    def check(self) -> str:
+        try:
+            answer = httpx.get(f"{self._base}/v1/config", timeout=self._seconds)
+        except httpx.TransportError as error:
+            raise _failed(error) from None
+        return f"{self._base}: /v1/config answers {answer.status_code}"  # 401 to a caller without credentials
 
     async def close(self) -> None:
         await self._client.aclose()

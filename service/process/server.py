@@ -95,11 +95,12 @@ def _url(listening: socket.socket, tls: bool) -> str:
 
 
 def check(settings: Settings) -> list[str]:
-    """A line for each index. Raises what ends a server at its start."""
+    """A line for each index, and for the catalog behind. Raises what ends a server at its start."""
     check_host(settings)
     tls_context(settings)
-    service: Service = create_app(settings).state.service
-    lines = []
+    state = create_app(settings).state
+    service: Service = state.service
+    lines = [state.check_catalog()] if settings.is_catalog else []
     for served in service.indexes:
         if not served.is_open:  # a server would wait for its storage
             raise served.failure or StorageError("the storage has not answered yet", served.place.path)

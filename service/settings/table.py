@@ -157,7 +157,8 @@ class Settings(BaseModel):
         None,
         "URL",
         "Of `gnomon catalog`: the Iceberg REST catalog to which requests are passed on.",
-        pattern="^https?://",
+        expected="the address of a REST catalog, like http://rest-catalog:8181",
+        pattern="^https?://.",
     )
     catalog: Text | None = _setting(
         None,

@@ -20,6 +20,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 import gnomon
 from gnomon.service.access.tokens import new_token
 from gnomon.service.catalog.application import DEFAULT_ENDPOINTS, PLANS
+from gnomon.service.catalog.upstream import UpstreamError
+from gnomon.service.process import check
 from gnomon.service.settings.table import Settings
 from tests.service.live import Live, live
 from tests.stores.process import free_port
@@ -351,6 +353,14 @@ def test_a_catalog_that_is_down_is_no_answer_of_a_commit(indexed: Indexed) -> No
             answer = ask(catalog, method, target, content=b"{}" if method == "POST" else None)
             assert (answer.status_code, answer.json()["error"]["type"]) == (503, "ServiceUnavailableException")
         assert ask(catalog, "GET", "/healthz").status_code == 200
+
+
+def test_the_check_asks_the_catalog_behind(behind: Behind, indexed: Indexed) -> None:
+    behind.script = plain(401, b"{}")
+    [first, second] = check(Settings(indexes=(f"orders={indexed.index}",), port=0, upstream=behind.url))
+    assert (first, second[:7]) == (f"{behind.url}: /v1/config answers 401", "orders:")
+    with pytest.raises(UpstreamError, match="cannot be reached"):
+        check(Settings(indexes=(indexed.index,), port=0, upstream=f"http://127.0.0.1:{free_port()}"))
 
 
 def test_a_commit_whose_answer_is_lost_is_in_doubt(catalog: Live, behind: Behind) -> None:
