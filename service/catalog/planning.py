@@ -7,9 +7,7 @@ any time, by any worker, with whatever index there is then."""
 
 import base64
 import math
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -28,7 +26,7 @@ from gnomon.shadow import Index
 from gnomon.shadow.errors import GnomonError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import LakeTableSource, View
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import ByteCache, storage_at
 from gnomon.shadow.tables.iceberg_files import (
     ContentFile,
     Deletes,
@@ -42,7 +40,6 @@ from gnomon.shadow.tables.iceberg_files import (
 MOST_TASKS = 1000  # of one answer; more files come in further ranges
 MOST_TOKEN_BYTES = 64 << 20  # of the request in a token
 MOST_KEYS = 100_000  # that an index is asked for by one plan
-KEPT_SNAPSHOTS = 8
 ANY: Alternative = {}
 ICEBERG = "iceberg:"
 FULL = frozenset({"filter", "keys"})  # reasons in a filter why an index is not asked; others are of the index
@@ -111,9 +108,9 @@ class Planner:
     """Plans scans of Iceberg tables. `cache_bytes` bounds the memory for their manifests."""
 
     def __init__(self, cache_bytes: int) -> None:
-        self._reader = ManifestReader(cache_bytes, StorageFileIO())
-        self._live: OrderedDict[str, LiveFiles] = OrderedDict()
-        self._lock = threading.Lock()
+        # Snapshots share their manifests, so each cache may hold what the other one does.
+        self._reader = ManifestReader(cache_bytes // 2, StorageFileIO())
+        self._live: ByteCache[LiveFiles] = ByteCache(cache_bytes // 2)
 
     def plan(
         self,
@@ -155,17 +152,9 @@ class Planner:
         return plan
 
     def _live_files(self, snapshot: Snapshot, specs: Mapping[int, PartitionSpec], name: str) -> LiveFiles:
-        key = snapshot.manifest_list
-        with self._lock:
-            if key in self._live:
-                self._live.move_to_end(key)
-                return self._live[key]
-        found = self._reader.live_files(key, specs, name)
-        with self._lock:
-            self._live[key] = found
-            while len(self._live) > KEPT_SNAPSHOTS:
-                self._live.popitem(last=False)
-        return found
+        where = snapshot.manifest_list
+        with self._live.use(where, lambda: self._reader.live_files(where, specs, name)) as live:
+            return live
 
     def _appended(
         self, table: TableMetadata, request: PlanRequest, specs: Mapping[int, PartitionSpec], name: str

@@ -307,6 +307,7 @@ class LiveFiles:
         self.manifests = manifests
         self.deletes = deletes
         self.count = sum(len(manifest.files) for manifest in manifests)
+        self.cache_bytes = sum(one.cache_bytes for one in manifests) + sum(one.cache_bytes for one in deletes.files)
 
     @property
     def data(self) -> Iterator[ContentFile]:
