@@ -66,6 +66,15 @@ SECTIONS = (
         [Shown(["state", "in Python, ms", "compiled, ms", "compiled, read KB"], "as Spark writes it")],
     ),
     Section(
+        "Iceberg engines through an index",
+        "catalog",
+        """Spark with and without [gnomon catalog](guide/iceberg-catalog.md) on two equal tables of 10,000 files, whose
+        keys lie in the files at random. The index is of the first version.""",
+        [Shown(["statement", "keys", "with, s", "without, s", "times", "files with", "files without", "read with"])],
+        """Spark's own work is the rest: 1,000 keys lie in 955 files, which are read and, by MERGE and DELETE, get a
+        file of deletes each.""",
+    ),
+    Section(
         "Formats",
         "formats",
         """Fetches in process from the same 20,000 pages, as one file of each format.""",

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,10 +26,12 @@ from gnomon.service.catalog.filters import InvalidPlan
 from gnomon.service.catalog.local_catalog import LocalCatalog
 from gnomon.service.catalog.planning import Plan, Planner, PlanRequest, PlanTask, TableIndex
 from gnomon.service.catalog.upstream import (
+    SUBMIT,
     LoadedTable,
     RestUpstream,
     Upstream,
     UpstreamError,
+    parsed,
     table_place,
     with_members,
 )
@@ -40,9 +43,11 @@ from gnomon.shadow.storage import storage_at, within
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 TABLE = re.compile(r"/v1/(?:[^?]+/)?namespaces/[^/]+/tables/[^/]+")
+DOTS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:/|%2f|$)", re.IGNORECASE)
+KEPT = 1000  # metadata files of which is known whether plans can read them
 MODE, SERVER = "scan-planning-mode", "server"
 PLANS = (
-    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan",
+    SUBMIT,
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/tasks",
@@ -88,6 +93,7 @@ class CatalogRoutes:
             else RestUpstream(service.settings, forget_authorization=has_tokens)
         )
         self._planner = Planner(service.settings.cache_bytes)
+        self._read: dict[str | None, bool] = {}  # by metadata file: whether plans can read it
         self._threads = CapacityLimiter(service.settings.threads)
 
     def add_to(self, app: FastAPI) -> None:
@@ -112,10 +118,15 @@ class CatalogRoutes:
 
     async def config(self, request: Request) -> Response:
         """The catalog's settings, with the routes of plans."""
+        if request.method == "HEAD":
+            return await self.other(request)
         answer, body = await self.upstream.whole_answer(request, _path(request))
+        try:
+            known: dict[str, Any] = msgspec.json.decode(body, type=dict)
+        except (msgspec.DecodeError, RecursionError):
+            return answer
         if answer.status_code != 200:
             return answer
-        known: dict[str, Any] = msgspec.json.decode(body, type=dict)
         endpoints = known.get("endpoints") or DEFAULT_ENDPOINTS
         added: dict[str, Any] = {"endpoints": [*endpoints, *(one for one in PLANS if one not in endpoints)]}
         for name in ("overrides", "defaults"):
@@ -134,17 +145,31 @@ class CatalogRoutes:
             return await self.upstream.answer(request, path)
         answer, body = await self.upstream.whole_answer(request, path)
         try:
-            uuid, location = table_place(msgspec.json.decode(body, type=LoadedTable))
-        except msgspec.DecodeError:  # a refusal
+            loaded = msgspec.json.decode(body, type=LoadedTable)
+            uuid, location = table_place(loaded)
+        except (msgspec.DecodeError, RecursionError):  # a refusal
             return answer
         indexes = self._indexes_of(uuid, location)
         if uuid is None or not any(_uuid_of(one.opened) == uuid for one in indexes):
             for one in indexes:
-                self._counts.add_unused(
-                    one.name, "table", f"the table at {location} is another one now, with id {uuid}"
-                )
+                self._counts.add_unused(one.name, "table", f"at {location} is another table now, with id {uuid}")
+            return answer
+        if not await to_thread.run_sync(self._is_read, loaded, limiter=self._threads):
             return answer
         return _with_body(answer, with_members(body, {"config": {MODE: SERVER}}))
+
+    def _is_read(self, loaded: LoadedTable) -> bool:
+        """Whether plans can read a table's metadata: clients would depend on it."""
+        key = loaded.metadata_location
+        if key is None or key not in self._read:
+            try:
+                parsed(loaded.metadata)
+                is_read = True
+            except UpstreamError as error:
+                logger.warning("the table of %s is not planned: %s", key, error)
+                is_read = False
+            self._read = {**dict([*self._read.items()][1 - KEPT :]), key: is_read}
+        return self._read[key]
 
     def _indexes_of(self, uuid: str | None, location: str) -> list[TableIndex]:
         """The open indexes of a table, and those of a table that lay in its place before."""
@@ -161,55 +186,73 @@ class CatalogRoutes:
         path = _table_of(request, "/plan")
         if path is None:
             return await self.other(request)
-        return await self._answer(request, path, await self._decoded(request, PlanRequest))
+        body = await self._body(request)
+        return await self._answer(request, path, body, partial(_decoded, body, PlanRequest))
 
     async def tasks(self, request: Request) -> Response:
         """A further range of a plan."""
         path = _table_of(request, "/tasks")
         if path is None:
             return await self.other(request)
-        task = PlanTask.of_token((await self._decoded(request, _TasksRequest)).plan_task)
-        return await self._answer(request, path, task.request, task)
+        body = await self._body(request)
+        return await self._answer(request, path, body, partial(_task_of, body))
 
     async def planned(self, request: Request) -> Response:
+        """A plan that is not complete yet: of a catalog behind that plans itself."""
         if _table_of(request, f"/plan/{request.path_params['plan']}") is None:
             return await self.load(request)
+        if await self.upstream.plans(request.scope["headers"]):
+            return await self.other(request)
         what = "there is no such plan; every plan here is complete at once"
         raise UpstreamError(what, 404, "NoSuchPlanIdException")
 
     async def cancel(self, request: Request) -> Response:
-        if _table_of(request, f"/plan/{request.path_params['plan']}") is None:
+        """The end of a plan. Those of this service hold nothing."""
+        is_plan = _table_of(request, f"/plan/{request.path_params['plan']}") is not None
+        if not is_plan or await self.upstream.plans(request.scope["headers"]):
             return await self.other(request)
         return Response(status_code=204)
 
-    async def _decoded(self, request: Request, kind: type[T]) -> T:
+    async def _body(self, request: Request) -> bytes:
         bodies, client = self._service.indexes.bodies, asker_of(request.scope).client
         body, hold = await read_body(request, self._settings.max_body_bytes, bodies, client)
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except msgspec.DecodeError as error:
-            raise InvalidPlan(f"the body: {error}") from None
-        except RecursionError:  # as Java's parser of JSON has it
-            raise InvalidPlan(
-                "the filter is nested too deeply; name many values by IN", expected="1,000 levels"
-            ) from None
-        finally:
-            hold.close()
+        hold.close()
+        return body
 
-    async def _answer(self, request: Request, path: str, asked: PlanRequest, task: PlanTask | None = None) -> Response:
+    async def _answer(
+        self, request: Request, path: str, body: bytes, decoded: Callable[[], PlanRequest | PlanTask]
+    ) -> Response:
         table = await self.upstream.table(path, request.scope["headers"])
         if isinstance(table, Response):
             return table
         indexes, nulls = self._indexes_of(str(table.table_uuid), table.location), not _is_pyiceberg(request)
+        if not indexes and await self.upstream.plans(request.scope["headers"]):
+            return await self.upstream.answer(request, _path(request), body)
+        asked = decoded()
+        task = asked if isinstance(asked, PlanTask) else None
+        wanted = asked.request if isinstance(asked, PlanTask) else asked
 
         def work() -> tuple[Plan, bytes]:
             with within(self._settings.timeout_seconds):
-                plan = self._planner.plan(table, path.rpartition("/tables/")[2], asked, indexes, task, nulls)
+                plan = self._planner.plan(table, path.rpartition("/tables/")[2], wanted, indexes, task, nulls)
                 return plan, msgspec.json.encode(plan.body)
 
-        plan, body = await to_thread.run_sync(work, limiter=self._threads, abandon_on_cancel=True)
+        plan, answer = await to_thread.run_sync(work, limiter=self._threads, abandon_on_cancel=True)
         self._counts.add(plan)
-        return Response(body, media_type="application/json")
+        return Response(answer, media_type="application/json")
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise InvalidPlan(f"the body: {error}") from None
+    except RecursionError:  # as Java's parser of JSON has it
+        raise InvalidPlan("the filter is nested more than 1,000 levels deep; name many values by IN") from None
+
+
+def _task_of(body: bytes) -> PlanTask:
+    return PlanTask.of_token(_decoded(body, _TasksRequest).plan_task)
 
 
 def _is_pyiceberg(request: Request) -> bool:
@@ -245,6 +288,8 @@ def _answered(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
     """The handler, whose failures are answered in the form that clients of Iceberg read."""
 
     async def answer(request: Request) -> Response:
+        if DOTS.search(_path(request)):  # the client to the catalog behind would resolve them
+            return _error(400, "BadRequestException", "a path with . or .. as a part")
         try:
             return await handler(request)
         except UpstreamError as error:
@@ -261,6 +306,9 @@ def _answered(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
         except GnomonError as error:
             logger.error("a plan failed: %s: %s", type(error).__name__, error)
             return _error(500, "InternalServerError", str(error))
+        except Exception:
+            logger.exception("a request failed")
+            return _error(500, "InternalServerError", "the service failed; its log says more")
 
     return answer
 

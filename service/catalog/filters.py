@@ -12,7 +12,8 @@ import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -23,7 +24,11 @@ from gnomon.shadow.errors import KeyTypeError, UsageError
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.values import read_key
 
+MOST_VALUES = 1_000_000  # compared for one AND
 MOST_ALTERNATIVES = 1_000  # of one filter; beyond them a side of an AND is left out, which only selects more
+LONGEST_DECIMAL = 100  # characters of a literal
+EXACT = Context(prec=2 * LONGEST_DECIMAL)
+DEEPEST = 100  # AND and OR in turn; a part that is deeper is not judged
 REAL = (iceberg_types.FloatType, iceberg_types.DoubleType)
 
 NEGATED = {
@@ -67,6 +72,11 @@ class Predicate:
     def values(self) -> Collection[Stored]:
         return self.literals.keys()
 
+    @cached_property
+    def ordered(self) -> Sequence[Any]:
+        """The values in their order."""
+        return sorted(self.literals)
+
     @property
     def value(self) -> Any:
         """The only literal."""
@@ -106,27 +116,35 @@ def parse(json: Any, schema: Schema, case_sensitive: bool = True) -> Filter:
     if json is None:
         return True
     # Post-order, without recursion: Spark makes chains of thousands of ORs.
-    results: list[Filter] = []
+    results: list[tuple[Filter, int]] = []  # each with the depth of its junctions
     work: list[tuple[Any, bool, bool]] = [(json, False, False)]  # node, negated, its children are done
     while work:
         node, negated, is_done = work.pop()
         kind = _type_of(node)
-        if kind not in ("and", "or", "not"):
-            results.append(
-                _constant(node, negated)
-                if kind in ("true", "false", "literal")
-                else _predicate(node, kind, negated, schema, case_sensitive)
-            )
-        elif kind == "not":
+        if kind == "not":
             work.append((_child(node, "child"), not negated, False))
+        elif kind not in ("and", "or"):
+            is_constant = kind in ("true", "false", "literal")
+            leaf = _constant(node, negated) if is_constant else _predicate(node, kind, negated, schema, case_sensitive)
+            results.append((leaf, 0))
         elif is_done:
             right, left = results.pop(), results.pop()
-            results.append(junction((kind == "and") != negated, (left, right)))
+            made = junction((kind == "and") != negated, (left[0], right[0]))
+            depth = max(_depth(made, *part) for part in (left, right))
+            if depth > DEEPEST:
+                made, depth = Unjudged({"type": "not", "child": node} if negated else node), 0
+            results.append((made, depth))
         else:
             work.append((node, negated, True))
             work.append((_child(node, "right"), negated, False))
             work.append((_child(node, "left"), negated, False))
-    return results[0]
+    return results[0][0]
+
+
+def _depth(made: Filter, part: Filter, depth: int) -> int:
+    """The depth of a junction by one of its parts, whose own parts it takes if it is of the same kind."""
+    is_same = isinstance(made, Junction) and isinstance(part, Junction) and made.is_and is part.is_and
+    return depth if is_same else depth + 1
 
 
 def junction(is_and: bool, parts: Iterable[Filter]) -> Filter:
@@ -199,7 +217,8 @@ def _all_of(parts: Sequence[list[Alternative]]) -> list[Alternative]:
     for part in sorted(parts, key=len):
         if part == [{}]:
             continue
-        if len(found) * len(part) > MOST_ALTERNATIVES:
+        values = sum(len(values) for one in part for values in one.values())
+        if len(found) * len(part) > MOST_ALTERNATIVES or len(found) * values > MOST_VALUES:
             continue
         pairs = (both(one, other) for one, other in product(found, part))
         found = [one for one in pairs if one is not None]
@@ -252,8 +271,10 @@ def _predicate(node: Mapping[str, Any], op: str, negated: bool, schema: Schema, 
     field = None if name is None else _field(schema, name, case_sensitive)
     if field is None or not isinstance(field.field_type, iceberg_types.PrimitiveType):
         return Unjudged(json)
-    values = [_stored(field.field_type, one["value"] if isinstance(one, dict) else one) for one in given]
+    values = [_stored(field.field_type, one.get("value") if isinstance(one, dict) else one) for one in given]
     op = NEGATED[op] if negated else op
+    if op.endswith("starts-with") and not isinstance(field.field_type, iceberg_types.StringType):
+        return Unjudged(json)
     exact = op in ("eq", "in") or not isinstance(field.field_type, REAL) or values == given
     if not exact or any(value is None for value in values):  # a rounded literal has another order than the given one
         return Unjudged(json)
@@ -297,7 +318,7 @@ def _stored(kind: iceberg_types.PrimitiveType, value: Any) -> Stored:
     """The stored form of a literal; None for one that is no value of the type."""
     try:
         return _READ[type(kind)](kind, value)
-    except (KeyError, ValueError, TypeError, OverflowError, InvalidOperation, KeyTypeError, struct.error):
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, KeyTypeError, struct.error):
         return None
 
 
@@ -328,10 +349,13 @@ def _text(_: Any, value: Any) -> Stored:
 
 
 def _decimal(kind: Any, value: Any) -> Stored:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or len(str(value)) > LONGEST_DECIMAL:
         raise TypeError
-    unscaled = Decimal(value).scaleb(kind.scale)
-    if not unscaled.is_finite() or unscaled != int(unscaled) or abs(unscaled) >= 10**kind.precision:
+    number = Decimal(value)
+    if not number.is_finite() or (number and number.adjusted() >= kind.precision - kind.scale):
+        raise ValueError  # before its digits are made: 1e999999 has a million
+    unscaled = number.scaleb(kind.scale, EXACT)
+    if unscaled != unscaled.to_integral_value(context=EXACT):
         raise ValueError
     return int(unscaled)
 

@@ -91,7 +91,7 @@ class LocalCatalog:
             ("POST", "tables/rename"): self._rename_table,
         }
 
-    async def answer(self, request: Request, path: str) -> Response:
+    async def answer(self, request: Request, path: str, body: bytes | None = None) -> Response:
         """The answer to a request. UpstreamError for a failure, as the protocol has it."""
         if path == "/v1/config":
             return _response(
@@ -103,15 +103,18 @@ class LocalCatalog:
         handler = self._handlers.get((request.method, route))
         if handler is None:
             raise UpstreamError(f"{request.method} {path} is not of this catalog", 404, "NotFoundException")
-        data = b"".join([piece async for piece in request.stream()])
-        if len(data) > self._most_body_bytes:
-            raise UpstreamError(f"the body is larger than {self._most_body_bytes} bytes", 413, "BadRequestException")
+        data = bytearray()
+        async for piece in request.stream():
+            data += piece
+            if len(data) > self._most_body_bytes:
+                what = f"the body is larger than {self._most_body_bytes} bytes"
+                raise UpstreamError(what, 413, "BadRequestException")
         try:
-            body = msgspec.json.decode(data) if data else {}
-        except msgspec.DecodeError as error:
+            asked = msgspec.json.decode(data) if data else {}
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UpstreamError(f"the body: {error}", 400, "BadRequestException") from None
         identifier = tuple(names[0].split(SEPARATOR)) + tuple(names[1:2]) if names else ()
-        call = partial(handler, identifier, body, request.query_params)
+        call = partial(handler, identifier, asked, request.query_params)
         status, found = await to_thread.run_sync(_answered, call, limiter=self._threads)
         return _response(status, None if request.method == "HEAD" else found)
 
@@ -119,12 +122,18 @@ class LocalCatalog:
         answer = await self.answer(request, path)
         return answer, bytes(answer.body)
 
-    async def table(self, path: str, headers: Headers) -> TableMetadata:
-        _, namespace, _, name = path.removeprefix("/v1/").split("/")
+    async def table(self, path: str, headers: Headers) -> TableMetadata | Response:
+        parts = path.removeprefix("/v1/").split("/")
+        if len(parts) != 4:
+            raise UpstreamError(f"{path} is not of this catalog, which has no prefix", 404, "NoSuchTableException")
+        _, namespace, _, name = parts
         identifier = (*unquote(namespace).split(SEPARATOR), unquote(name))
         call = partial(self._catalog.load_table, identifier)
         table: Table = await to_thread.run_sync(_answered, call, limiter=self._threads)
         return table.metadata
+
+    async def plans(self, headers: Headers) -> bool:
+        return False
 
     def check(self) -> str:
         _answered(self._catalog.list_namespaces)

@@ -35,6 +35,7 @@ from gnomon.shadow.tables.iceberg_files import (
     ManifestReader,
     Paths,
     StorageFileIO,
+    column_ids,
 )
 
 MOST_TASKS = 1000  # of one answer; more files come in further ranges
@@ -60,11 +61,13 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class PlanTask(msgspec.Struct, frozen=True):
-    """A range of the live files of a snapshot that is still to be planned: places `begin` to `end`."""
+    """A range of the live files of a snapshot that is still to be planned: places `begin` to `end`. `schema_id` is the
+    schema of the plan's filter."""
 
     request: PlanRequest
     begin: int
     end: int
+    schema_id: int
 
     def token(self) -> str:
         return base64.urlsafe_b64encode(zlib.compress(msgspec.json.encode(self))).decode()
@@ -124,7 +127,7 @@ class Planner:
         """The plan of a request, or of a range of it; `nulls` as in `PartitionJson`. InvalidPlan for a request
         that the protocol or the table does not allow; errors as in `ManifestReader.live_files`."""
         snapshot = _snapshot(table, request)
-        schema = _schema(table, request, snapshot)
+        schema = _schema(table, request, snapshot, task)
         found = parse(request.filter, schema, request.case_sensitive)
         if snapshot is None:
             return Plan(_completed([], [], []), 0, 0)
@@ -141,7 +144,7 @@ class Planner:
             pinned = msgspec.structs.replace(request, snapshot_id=None if incremental else snapshot.snapshot_id)
             cuts = [candidates[at][0] for at in range(MOST_TASKS, len(candidates), MOST_TASKS)]
             ranges = zip(cuts, [*cuts[1:], live.count], strict=True)
-            tasks = [PlanTask(pinned, begin, end).token() for begin, end in ranges]
+            tasks = [PlanTask(pinned, begin, end, schema.schema_id).token() for begin, end in ranges]
             candidates = candidates[:MOST_TASKS]
         files, residuals = _pruned(found, [(file, values) for _, file, values in candidates], specs)
         stats = None if request.stats_fields is None else _field_ids(schema, request)
@@ -220,11 +223,16 @@ def _snapshot(table: TableMetadata, request: PlanRequest) -> Snapshot | None:
     return found
 
 
-def _schema(table: TableMetadata, request: PlanRequest, snapshot: Snapshot | None) -> Schema:
-    number = table.current_schema_id
-    if request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
+def _schema(table: TableMetadata, request: PlanRequest, snapshot: Snapshot | None, task: PlanTask | None) -> Schema:
+    number: int | None = table.current_schema_id
+    if task is not None:
+        number = task.schema_id
+    elif request.use_snapshot_schema and snapshot is not None and snapshot.schema_id is not None:
         number = snapshot.schema_id
-    return next(schema for schema in table.schemas if schema.schema_id == number)
+    found = table.schema_by_id(number) if number is not None else None
+    if found is None:
+        raise InvalidPlan(f"the table has no schema {number} any more; plan the scan again")
+    return found
 
 
 def _field_ids(schema: Schema, request: PlanRequest) -> set[int]:
@@ -267,7 +275,8 @@ def _by_index(
     known = view.snapshot.table
     if known is None or not is_of(here, table):
         raise _Unused("table", f"it is of another table than {table.location} with id {table.table_uuid}")
-    numbers = [key_column_of(column, table.schemas, schema) for column in spec.keys]
+    ids = column_ids(spec.schema)
+    numbers = [key_column_of(column, ids, table, schema) for column in spec.keys]
     named = [number for number in numbers if number is not None]
     if len(named) < len(numbers):
         lost = next(column.name for column, number in zip(spec.keys, numbers, strict=True) if number is None)
@@ -300,13 +309,14 @@ def _places(manifest: Manifest, files: Mapping[str, Alternative], view: View, ta
         covered = view.covered
         return frozenset(
             place
-            for path, place in by_path.items()
+            for path, places in by_path.items()
+            for place in places
             if path not in covered or covered[path].size != manifest.files[place].size
         )
 
     here = manifest.remembered((root, view.snapshot.number, view.snapshot.commit_id), uncovered)
     named = by_path.keys() & files.keys() if len(files) > len(by_path) else [path for path in files if path in by_path]
-    return {by_path[path]: files[path] for path in named} | dict.fromkeys(here, ANY)
+    return {place: files[path] for path in named for place in by_path[path]} | dict.fromkeys(here, ANY)
 
 
 def _both(one: Chosen, other: Chosen) -> Chosen:

@@ -5,13 +5,14 @@ of a partition whose transform is the identity decides a predicate; the rest of 
 file."""
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pyiceberg import types as iceberg_types
 from pyiceberg.conversions import from_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform, TimeTransform, Transform, VoidTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, Transform, TruncateTransform
 
 from gnomon.service.catalog.filters import Filter, Junction, Predicate, Stored, Unjudged, junction
 from gnomon.shadow.tables.iceberg_files import ContentFile
@@ -22,6 +23,9 @@ COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "gt": lambda value, literal: value > literal,
     "gt-eq": lambda value, literal: value >= literal,
 }
+# What a null and a value of other transforms say of the column is not known.
+KNOWN = (IdentityTransform, BucketTransform, TruncateTransform, TimeTransform)
+MOST = {iceberg_types.IntegerType: 2**31 - 1, iceberg_types.LongType: 2**63 - 1}
 WITHOUT_ORDER = (iceberg_types.UUIDType,)  # engines order UUIDs in different ways
 
 
@@ -47,7 +51,7 @@ class PartitionedFilter:
         self._filter = found
         self._fields: dict[int, list[tuple[int, PartitionField]]] = {}
         for place, field in enumerate(spec.fields):
-            if not isinstance(field.transform, VoidTransform):
+            if isinstance(field.transform, KNOWN):
                 self._fields.setdefault(field.source_id, []).append((place, field))
         self._residuals: dict[tuple[Stored, ...], Filter] = {}
         self._transformed: dict[tuple[int, int], _Transformed] = {}
@@ -84,16 +88,19 @@ class PartitionedFilter:
             return None if op in COMPARED and isinstance(predicate.type, WITHOUT_ORDER) else matches(predicate, value)
         if (id(predicate), place) not in self._transformed:
             self._transformed[id(predicate), place] = _transformed(predicate, field.transform)
-        least, most, values = self._transformed[id(predicate), place]
+        least, most, wrapped, values = self._transformed[id(predicate), place]
         is_out = (least is not None and value < least) or (most is not None and value > most)
+        is_out = is_out and not (wrapped is not None and value > wrapped)
         return False if is_out or (values is not None and value not in values) else None
 
 
 class _Transformed(NamedTuple):
-    """The partitions that rows which match a predicate may be in: least and greatest value, and values."""
+    """The partitions that rows which match a predicate may be in: least and greatest value, and values. Writers wrap
+    around where they truncate the least integers: partitions beyond `wrapped` may have these."""
 
     least: Any = None
     most: Any = None
+    wrapped: Any = None
     values: frozenset[Any] | None = None
 
 
@@ -103,17 +110,21 @@ def _transformed(predicate: Predicate, transform: Transform[Any, Any]) -> _Trans
     is_time = isinstance(transform, TimeTransform)
     try:
         apply: Callable[[Any], Any] = transform.transform(predicate.type)
+        most = MOST.get(type(predicate.type)) if isinstance(transform, TruncateTransform) else None
         if predicate.op in ("eq", "in"):
             values = [apply(literal) for literal in predicate.values]
             # Old writers put times before 1970 into the partition after their own.
             values += [value + 1 for value in values if is_time and value < 0]
+            if most is not None and any(value < -most - 1 for value in values):
+                return _Transformed()
             return _Transformed(values=frozenset(values))
         if predicate.op in COMPARED and transform.preserves_order:
             value = apply(predicate.value)
             if predicate.op.startswith("gt"):
                 return _Transformed(least=value)
-            return _Transformed(most=value + 1 if is_time and value < 0 else value)
-    except (ValueError, TypeError, NotImplementedError):
+            wrapped = most - transform.width if most is not None and isinstance(transform, TruncateTransform) else None
+            return _Transformed(most=value + 1 if is_time and value < 0 else value, wrapped=wrapped)
+    except (ValueError, TypeError, AttributeError, ArithmeticError, NotImplementedError):
         pass
     return _Transformed()
 
@@ -164,7 +175,9 @@ def _may_match(predicate: Predicate, of: Statistics) -> bool:
         too_high = low is not None and low[: len(prefix)] > prefix
         return not too_high and not (high is not None and high[: len(prefix)] < prefix)
     if op in ("eq", "in"):
-        return any((low is None or value >= low) and (high is None or value <= high) for value in predicate.values)
+        ordered = predicate.ordered
+        begin = 0 if low is None else bisect_left(ordered, low)
+        return begin < len(ordered) and bool(high is None or ordered[begin] <= high)
     if op.startswith("lt"):
         return low is None or COMPARED[op](low, predicate.value)
     return high is None or COMPARED[op](high, predicate.value)

@@ -8,6 +8,7 @@ from typing import Any
 from pyiceberg import types as iceberg_types
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 
 from gnomon.base.json_forms import date_text, time_text, timestamp_text
 from gnomon.service.catalog.filters import Filter, Stored, to_json
@@ -42,24 +43,29 @@ KEY_TYPES: Mapping[type[iceberg_types.IcebergType], tuple[str, str | None]] = {
 }
 
 
-def key_column_of(column: KeyColumn, schemas: Sequence[Schema], schema: Schema) -> int | None:
-    """The field id of an index's key column in the schema of a scan. None where a schema of the table has another field
-    of this name, or gave it another type: the index may be of either."""
+def key_column_of(column: KeyColumn, ids: Mapping[str, int], table: TableMetadata, schema: Schema) -> int | None:
+    """The field id of an index's key column in the schema of a scan; `ids` has those that the index recorded. None
+    where another column has its name in a schema of the table, or where it has another type: a file may have either."""
     found: dict[tuple[int, str], iceberg_types.IcebergType] = {}
-    for one in (*schemas, schema):
+    for one in (*table.schemas, schema):
         for field in one.fields:
             if field.name == column.name:
                 found[field.field_id, str(field.field_type)] = field.field_type
     if len(found) != 1:
         return None
     [((number, _), kind)] = found.items()
+    if column.partition:  # no id of it is on record
+        specs = (field for spec in table.partition_specs for field in spec.fields)
+        is_same = any(one.source_id == number and isinstance(one.transform, IdentityTransform) for one in specs)
+    else:
+        is_same = ids.get(column.name) == number
     if isinstance(kind, iceberg_types.DecimalType):
         expected: tuple[str, str | None] | None = (f"decimal({kind.precision},{kind.scale})", None)
     else:
         expected = KEY_TYPES.get(type(kind))
     own = (column.type, None if column.partition else column.source_type)
     is_there = any(field.field_id == number for field in schema.fields)
-    return number if is_there and expected is not None and own == expected else None
+    return number if is_same and is_there and expected is not None and own == expected else None
 
 
 def key_value(kind: iceberg_types.IcebergType, value: Stored) -> Stored:

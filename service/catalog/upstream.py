@@ -24,6 +24,8 @@ ACCEPT_ENCODING = b"accept-encoding"
 GZIP = (ACCEPT_ENCODING, b"gzip")  # the one encoding that every version of the client decodes
 OF_ENCODING = frozenset([b"content-length", b"content-encoding"])
 MOST_CONNECTIONS = 256
+CONFIG = "/v1/config"
+SUBMIT = "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan"
 TABLES_SHARE = 8  # one part in eight of the cache is for tables' metadata
 OBJECTS = 10  # bytes of parsed metadata in memory for a byte of JSON
 
@@ -54,6 +56,10 @@ class _Known(NamedTuple):
     cache_bytes: int
 
 
+class _Config(msgspec.Struct):
+    endpoints: list[str] | None = None
+
+
 class _Metadata(msgspec.Struct, rename="kebab"):
     table_uuid: str | None = None
     location: str = ""
@@ -62,8 +68,12 @@ class _Metadata(msgspec.Struct, rename="kebab"):
 class Upstream(Protocol):
     """A catalog behind this one. `path` is the path of a request as it was sent, `headers` its header fields."""
 
-    async def answer(self, request: Request, path: str) -> Response:
-        """The answer to a request that needs nothing of an index. UpstreamError where the catalog does not answer."""
+    async def answer(self, request: Request, path: str, body: bytes | None = None) -> Response:
+        """The answer to a request that needs nothing of an index; `body` is one that was read already. UpstreamError
+        where the catalog does not answer."""
+
+    async def plans(self, headers: Headers) -> bool:
+        """Whether the catalog plans scans itself, as its settings say to a caller of these headers."""
 
     async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
         """The same, and the body, decoded."""
@@ -91,10 +101,24 @@ class RestUpstream:
         # A slow answer is passed on when it comes: the client, which knows what it waits for, may leave before.
         self._client = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(None, connect=settings.timeout_seconds))
         self._seconds = settings.timeout_seconds
+        self._plans: bool | None = None
         self._tables: ByteCache[_Known] = ByteCache(settings.cache_bytes // TABLES_SHARE)
 
-    async def answer(self, request: Request, path: str) -> Response:
-        return _Streamed(await self._sent(request, path, request.scope["headers"]))
+    async def answer(self, request: Request, path: str, body: bytes | None = None) -> Response:
+        return _Streamed(await self._sent(request, path, request.scope["headers"], body))
+
+    async def plans(self, headers: Headers) -> bool:
+        if self._plans is None:
+            own = [one for one in _own(headers) if one[0] not in self._hidden]
+            answer = await self._send(httpx.Request("GET", f"{self._base}{CONFIG}", headers=own))
+            try:
+                found = msgspec.json.decode(await answer.aread(), type=_Config)
+            except (msgspec.DecodeError, httpx.RequestError):  # a refusal: the next request asks again
+                return False
+            finally:
+                await answer.aclose()
+            self._plans = SUBMIT in (found.endpoints or ())
+        return self._plans
 
     async def whole_answer(self, request: Request, path: str) -> tuple[Response, bytes]:
         """The answer to a request, and its body, decoded."""
@@ -102,32 +126,34 @@ class RestUpstream:
         answer = await self._sent(request, path, [*headers, GZIP])
         try:
             body = await answer.aread()
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise _failed(error) from None
         finally:
             await answer.aclose()
         return _whole(answer, body), body
 
-    async def _sent(self, request: Request, path: str, headers: Headers) -> httpx.Response:
+    async def _sent(self, request: Request, path: str, headers: Headers, body: bytes | None = None) -> httpx.Response:
         query = request.scope["query_string"]
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
+        content: Any = body if body is not None else _body(request) if has_body else None
+        named = {one.strip().lower() for name, value in headers if name == b"connection" for one in value.split(b",")}
         made = httpx.Request(
             request.method,
             f"{self._base}{path}" + (f"?{query.decode('latin-1')}" if query else ""),
-            headers=[one for one in headers if one[0] not in self._hidden],
-            content=_body(request) if has_body else None,
+            headers=[one for one in headers if one[0] not in self._hidden | named],
+            content=content,
         )
         return await self._send(made)
 
     async def _send(self, made: httpx.Request) -> httpx.Response:
         try:
             return await self._client.send(made, stream=True)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise _failed(error) from None
 
     async def table(self, path: str, headers: Headers) -> TableMetadata | Response:
-        own = [one for one in headers if one[0] not in self._hidden | OF_BODY | {ACCEPT_ENCODING}] + [GZIP]
-        key = path, next((value for name, value in own if name == b"authorization"), b"")
+        own = [one for one in _own(headers) if one[0] not in self._hidden]
+        key = path, b"\0".join(value for name, value in own if name in (b"authorization", b"cookie"))
         known = self._tables.get(key)
         if known is not None and known.etag is not None:
             own.append((b"if-none-match", known.etag))
@@ -136,7 +162,7 @@ class RestUpstream:
         answer = await self._send(made)
         try:
             body = await answer.aread()
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise _failed(error) from None
         finally:
             await answer.aclose()
@@ -144,7 +170,12 @@ class RestUpstream:
             return known.metadata
         if answer.status_code != 200:
             return _whole(answer, body)
-        loaded = msgspec.json.decode(body, type=LoadedTable)
+        try:
+            loaded = msgspec.json.decode(body, type=LoadedTable)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise UpstreamError(
+                f"the catalog's answer to loadTable is not read: {error}", 502, "BadGatewayException"
+            ) from None
         location, etag = loaded.metadata_location or "", answer.headers.get("etag")
         same = known is not None and location and known.location == location
         metadata = known.metadata if known is not None and same else parsed(loaded.metadata)
@@ -154,13 +185,18 @@ class RestUpstream:
 
     def check(self) -> str:
         try:
-            answer = httpx.get(f"{self._base}/v1/config", timeout=self._seconds)
-        except httpx.TransportError as error:
+            answer = httpx.get(f"{self._base}{CONFIG}", timeout=self._seconds)
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise _failed(error) from None
         return f"{self._base}: /v1/config answers {answer.status_code}"  # 401 to a caller without credentials
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _own(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The header fields of a caller for a request of the service's own."""
+    return [one for one in headers if one[0] not in OF_BODY | {ACCEPT_ENCODING}] + [GZIP]
 
 
 def parsed(metadata: msgspec.Raw) -> TableMetadata:
@@ -184,7 +220,7 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _failed(error: httpx.TransportError) -> UpstreamError:
+def _failed(error: httpx.RequestError) -> UpstreamError:
     """The failure of a request to the upstream. 503 says that it was not made; 502 and 504, that this is unknown, which
     clients must know of a commit."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -17,7 +17,10 @@ VALUES = {
     "float": [0.1, -2.5, float("inf"), float("nan")],
     "double": [0.1, 1e300, float("-inf"), float("nan"), 5e-324],
     "decimal(38,10)": [Decimal("-1.5"), Decimal("9999999999999999999999999999.0000000001")],
-    "string": ["", "it's", 'a"b', "back\\slash", "\\'", "new\nline", "é\U0001f600", "%_", "NULL", "\t\0"],
+    "string": [
+        *("", "it's", 'a"b', "back\\slash", "\\'", "new\nline", "é\U0001f600", "%_", "NULL", "\t\0"),
+        *("${env:HOME}", "${x}", "$", "\\u0024"),
+    ],
     "binary": [b"", b"\0\xff'"],
     "date": [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)],
     "timestamp": [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=dt.UTC)],

@@ -14,7 +14,7 @@ import struct
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import fastavro
@@ -28,6 +28,7 @@ from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError
 from gnomon.shadow.storage import ByteCache, OpenFile, below, in_order, split, storage_at, words_of
+from gnomon.sources.types import COMMENT, parse_ddl
 
 IMPLEMENTATION = f"{__name__}.StorageFileIO"  # the value of pyiceberg's property py-io-impl
 
@@ -222,16 +223,26 @@ _UNPACK = msgspec.msgpack.Decoder(dict[str, dict[int, Any]]).decode
 
 
 class Manifest:
-    """The live files of one manifest."""
+    """The live data files of one manifest, and its files of deletes, which lie in manifests of their own as a rule."""
 
     def __init__(self, files: Iterable[ContentFile]) -> None:
-        self.files = tuple(files)
-        self.cache_bytes = sum(file.cache_bytes for file in self.files)
+        of_all = tuple(files)
+        self.files = tuple(file for file in of_all if file.content == DATA)
+        self.deletes = tuple(file for file in of_all if file.content != DATA)
+        self.cache_bytes = sum(file.cache_bytes for file in of_all)
         self._remembered: dict[object, Any] = {}
 
-    def by_path_below(self, root: str, paths: Paths) -> Mapping[str, int]:
-        """The place of each file, by its path as an index of a source with this root has it."""
-        return self.remembered(root, lambda: {paths.path(file.path): place for place, file in enumerate(self.files)})
+    def by_path_below(self, root: str, paths: Paths) -> Mapping[str, Sequence[int]]:
+        """The places of each file, by its path as an index of a source with this root has it. A table may list a file
+        twice."""
+
+        def make() -> Mapping[str, Sequence[int]]:
+            found: dict[str, list[int]] = {}
+            for place, file in enumerate(self.files):
+                found.setdefault(paths.path(file.path), []).append(place)
+            return found
+
+        return self.remembered(root, make)
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
         """What `make` returns, kept for the last few keys."""
@@ -328,9 +339,8 @@ class ManifestReader:
         StorageError where one cannot be read, SourceError for a damaged one."""
         records = self.records(manifest_list, name)
         found = list(in_order([partial(self.read, record, specs, name) for record in records]))
-        data = [one for record, one in zip(records, found, strict=True) if not record.get("content", DATA)]
-        deletes = [one for record, one in zip(records, found, strict=True) if record.get("content", DATA)]
-        return LiveFiles(data, Deletes([file for manifest in deletes for file in manifest.files], specs))
+        deletes = [file for manifest in found for file in manifest.deletes]
+        return LiveFiles([manifest for manifest in found if manifest.files], Deletes(deletes, specs))
 
     def records(self, manifest_list: str, name: str) -> Sequence[Mapping[str, Any]]:
         """The entries of a list of manifests."""
@@ -394,6 +404,14 @@ class _List:
         data = read_file(source, path, name)
         self.records, _ = avro_records(data, path)
         self.cache_bytes = 1000 * len(self.records)
+
+
+@lru_cache(64)
+def column_ids(columns: str) -> Mapping[str, int]:
+    """The field ids of the columns that an index of an Iceberg table has on record, as DDL."""
+    comments = {one.name: (one.metadata or {}).get(COMMENT) for one in parse_ddl(columns)}
+    records = {name: json.loads(comment) for name, comment in comments.items() if comment is not None}
+    return {name: record["id"] for name, record in records.items() if "id" in record}
 
 
 def _as_map(found: Any) -> dict[int, Any] | None:

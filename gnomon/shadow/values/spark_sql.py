@@ -24,15 +24,15 @@ def key_filter(rows: Any, keys: Sequence[str], alias: str = "") -> str:
     UnknownColumn for a column that the rows do not have; UsageError for more than MOST_KEYS keys, and for a column of a
     type that has no literal in Spark SQL."""
     table = _table(rows)
-    if missing := [name for name in keys if name not in table.column_names]:
-        raise UnknownColumn(f"the rows have no column {missing[0]}; they have {', '.join(table.column_names)}")
+    if missing := [name for name in keys if table.column_names.count(name) != 1]:
+        raise UnknownColumn(f"the rows do not have one column {missing[0]}; they have {', '.join(table.column_names)}")
     if not keys:
         raise UsageError("keys: expected the names of one or more columns")
     columns = [_literals(table.column(name), name) for name in keys]
     found = list(dict.fromkeys(zip(*columns, strict=True)))
     if len(found) > MOST_KEYS:
         raise UsageError(f"a condition names at most {MOST_KEYS:,} keys, found {len(found):,}; split the batch")
-    names = [f"{alias}.{_quoted(name)}" if alias else _quoted(name) for name in keys]
+    names = [f"{_quoted(alias)}.{_quoted(name)}" if alias else _quoted(name) for name in keys]
     by_first: dict[tuple[str, ...], list[str]] = {}  # the values of the last column, by those of the others
     for *first, last in found:
         by_first.setdefault(tuple(first), []).append(last)
@@ -65,7 +65,11 @@ def _is_among(name: str, literals: Sequence[str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
+    """A name in backticks: `true` and `current_date` mean something else without. UsageError for one in which Spark
+    would put the value of a variable."""
+    if "${" in name:
+        raise UsageError("Spark puts the value of a variable in place of ${...} in a statement", column=name)
+    return f"`{name.replace('`', '``')}`"
 
 
 def _literals(column: pa.ChunkedArray, name: str) -> list[str]:
@@ -75,7 +79,7 @@ def _literals(column: pa.ChunkedArray, name: str) -> list[str]:
     make: Callable[[Any], str] | None
     if pa.types.is_timestamp(kind):
         make = partial(_moment, kind.tz is not None)
-        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        column = _micros(column, name)
     elif pa.types.is_date32(kind):
         make, column = _date, column.cast(pa.int32())
     else:
@@ -83,6 +87,13 @@ def _literals(column: pa.ChunkedArray, name: str) -> list[str]:
     if make is None:
         raise UsageError(f"Spark SQL has no literal of type {kind}", column=name)
     return ["NULL" if value is None else make(value) for value in column.to_pylist()]
+
+
+def _micros(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"Spark has timestamps in microseconds ({error})", column=name) from None
 
 
 def _moment(has_zone: bool, micros: int) -> str:
@@ -94,7 +105,8 @@ def _date(days: int) -> str:
 
 
 def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    """A literal of a text, without any $: Spark puts the values of variables into statements before it parses them."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
     return f"'{escaped}'"
 
 
@@ -109,6 +121,7 @@ def _exact(value: decimal.Decimal) -> str:
 
 
 _MAKERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] = (
+    (pa.types.is_null, str),
     (pa.types.is_boolean, lambda value: str(value).upper()),
     (pa.types.is_int64, lambda value: f"{value}L" if value > -(2**63) else "(-9223372036854775807L - 1L)"),
     (pa.types.is_signed_integer, str),

@@ -32,6 +32,7 @@ SCHEMA = Schema(
     iceberg.NestedField(12, "number", iceberg.IntegerType()),
     iceberg.NestedField(13, "place", iceberg.StructType(iceberg.NestedField(14, "x", iceberg.LongType()))),
     iceberg.NestedField(15, "share", iceberg.DoubleType()),
+    iceberg.NestedField(16, "large", iceberg.DecimalType(38, 4)),
 )
 
 
@@ -61,6 +62,7 @@ def keys(filter: Any) -> list[dict[int, set[Any]]]:
         ("id", 7, 7),
         ("Name", "é", "é"),
         ("amount", "1.5", 150),
+        ("large", "1234567890123456789012345678901234.5678", 12345678901234567890123456789012345678),
         ("amount", "-0.01", -1),
         ("amount", 3, 300),
         ("ratio", 0.25, 0.25),
@@ -103,6 +105,14 @@ def test_a_literal_is_read_in_the_columns_type(term: str, given: Any, stored: An
         ("eq", "amount", 1.5),
         ("eq", "amount", "NaN"),
         ("eq", "amount", "12345678901"),
+        ("eq", "amount", "1e999999"),
+        ("eq", "amount", "1e-999999"),
+        ("eq", "amount", "9" * 5000),
+        ("eq", "uuid", 7),
+        ("eq", "id", {}),
+        ("eq", "id", [1]),
+        ("starts-with", "id", 7),
+        ("starts-with", "fixed", "00ff"),
         ("lt", "ratio", 0.1),
         ("eq", "share", "NaN"),
         ("eq", "day", "2026-02-30"),
@@ -171,6 +181,15 @@ def test_chains_of_any_length_are_read() -> None:
     assert len(found.parts) == 20_000
     assert alternatives(found) == [{1: frozenset(range(20_000))}]
     assert alternatives(parse(to_json(found), SCHEMA)) == alternatives(found)
+
+
+def test_a_part_that_is_nested_too_deeply_is_not_judged() -> None:
+    deep: Any = equal("id", 0)
+    for number in range(200):
+        deep = both(either(deep, equal("id", number)), predicate("gt", "id", value=-1))
+    found = parse(both(deep, equal("id", 3)), SCHEMA)
+    assert alternatives(found) == [{1: frozenset([3])}]
+    assert alternatives(parse(to_json(found), SCHEMA)) == [{1: frozenset([3])}]
 
 
 def test_many_alternatives_are_given_up_for_more_rows() -> None:

@@ -339,7 +339,68 @@ def test_a_plan_is_complete_at_once(catalog: Live, behind: Behind) -> None:
     assert ask(catalog, "DELETE", "/v1/namespaces/n/tables/t/plan/17").status_code == 204
     answer = ask(catalog, "GET", "/v1/namespaces/n/tables/t/plan/17")
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchPlanIdException")
+    assert {seen["raw_path"] for seen in behind.seen} <= {b"/base/v1/config"}  # whether it plans itself
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/../x", "/v1/%2e%2E/x", "/v1/namespaces/./t", "/v1/namespaces/n/tables/..%2fx/plan", "/v1/.."]
+)
+def test_no_path_leaves_that_of_the_catalog_behind(catalog: Live, behind: Behind, path: str) -> None:
+    with catalog.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 4")
     assert behind.seen == []
+
+
+def test_a_catalog_that_plans_itself_plans_tables_without_an_index(
+    server: Behind, behind: Behind, indexed: Indexed
+) -> None:
+    other = json.loads(indexed.loaded)
+    other["metadata"] |= {"table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1", "location": "file:///elsewhere"}
+    answers = {
+        "/v1/config": {"defaults": {}, "overrides": {}, "endpoints": [*PLANS]},
+        "/v1/namespaces/n/tables/t": json.loads(indexed.loaded),
+        "/v1/namespaces/n/tables/other": other,
+        "/v1/namespaces/n/tables/other/plan": {"status": "submitted", "plan-id": "7"},
+        "/v1/namespaces/n/tables/other/plan/7": {"status": "cancelled"},
+        "/v1/namespaces/n/tables/other/tasks": {"file-scan-tasks": []},
+    }
+
+    async def script(scope: Any, receive: Any, send: Any) -> None:
+        await plain(200, json.dumps(answers[scope["path"]]).encode())(scope, receive, send)
+
+    behind.script = script
+    with live(Settings(indexes=(indexed.index,), port=0, upstream=server.url)) as catalog:
+        of_other = "/v1/namespaces/n/tables/other"
+        assert ask(catalog, "POST", f"{of_other}/plan", json={"filter": True}).json()["plan-id"] == "7"
+        assert json.loads(behind.seen[-1]["body"]) == {"filter": True}
+        assert ask(catalog, "GET", f"{of_other}/plan/7").json() == {"status": "cancelled"}
+        assert ask(catalog, "POST", f"{of_other}/tasks", json={"plan-task": "theirs"}).json() == {"file-scan-tasks": []}
+        assert len(planned(ask(catalog, "POST", "/v1/namespaces/n/tables/t/plan", json={}))) == 4
+
+
+def test_a_table_whose_metadata_is_not_read_is_planned_by_its_clients(
+    catalog: Live, behind: Behind, indexed: Indexed
+) -> None:
+    newer = json.loads(indexed.loaded)
+    newer["metadata"]["format-version"] = 9
+    newer["metadata-location"] = "file:///newer.metadata.json"
+    behind.script = plain(200, json.dumps(newer).encode())
+    assert ask(catalog, "GET", "/v1/namespaces/n/tables/t").json() == newer
+    answer = ask(catalog, "POST", "/v1/namespaces/n/tables/t/plan", json={}, headers={"Authorization": "Bearer new"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (501, "UnsupportedOperationException")
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"metadata": 3}', b"\xff"])
+def test_an_odd_answer_of_the_catalog_passes_and_is_no_table(catalog: Live, behind: Behind, body: bytes) -> None:
+    behind.script = plain(200, body)
+    for path in ("/v1/config", "/v1/namespaces/n/tables/odd"):
+        assert ask(catalog, "GET", path).content == body or path == "/v1/config"
+    answer = ask(catalog, "POST", "/v1/namespaces/n/tables/odd/plan", json={})
+    assert answer.status_code in (501, 502)
+    assert answer.json()["error"]["code"] == answer.status_code
+    assert ask(catalog, "HEAD", "/v1/config").status_code == 200
 
 
 def test_a_catalog_that_is_down_is_no_answer_of_a_commit(indexed: Indexed) -> None:

@@ -161,6 +161,44 @@ def test_a_renamed_key_is_found_until_another_column_has_its_name(table: Table, 
     assert (found.planned > 0, found.unused["index"][0]) == (True, "column")
 
 
+def test_a_name_that_another_column_took_is_known_without_the_old_schemas(table: Table, tmp_path: Path) -> None:
+    index = index_of(table, tmp_path, ["id"])
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("id")
+        change.add_column("later", LongType())
+    with table.update_schema() as change:
+        change.rename_column("later", "id")
+    table.append(pa.table({"name": ["x"], "id": [17]}))
+    newest = table.metadata.model_copy(update={"schemas": [table.schema()]})
+    found = PLANNER.plan(newest, "n.t", PlanRequest(filter=equal(17)), [index])
+    assert (found.planned > 0, found.unused["index"][0]) == (True, "column")
+    absent = PLANNER.plan(newest, "n.t", PlanRequest(filter={"type": "is-null", "term": "id"}), [index])
+    assert absent.planned == FILES  # the files of before have no such column
+
+
+def test_a_range_has_the_schema_of_its_plan(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MOST_TASKS", 5)
+    some = {"type": "not-eq", "term": "name", "value": "none"}
+    first = plan(table, filter=some)
+    with table.update_schema() as change:
+        change.rename_column("name", "title")
+    with table.update_schema() as change:
+        change.rename_column("id", "name")
+    tasks = [PlanTask.of_token(token) for token in first.body["plan-tasks"]]
+    further = [PLANNER.plan(table.metadata, "n.t", task.request, [], task) for task in tasks]
+    assert len({*paths(first), *(path for one in further for path in paths(one))}) == FILES
+
+
+def test_a_file_that_is_listed_twice_is_planned_twice(table: Table, tmp_path: Path) -> None:
+    first = next(iter(table.scan("id = 0").plan_files())).file
+    index = index_of(table, tmp_path, ["id"])
+    with table.transaction() as change, change.update_snapshot().fast_append() as append_again:
+        append_again.append_data_file(first)
+        append_again.append_data_file(first)
+    for found in (plan(table, filter=equal(0)), plan(table, index, filter=equal(0))):
+        assert paths(found).count(first.file_path) == 3
+
+
 def test_an_index_of_the_new_name_is_asked(table: Table, tmp_path: Path) -> None:
     with table.update_schema() as change:
         change.rename_column("name", "title")
