@@ -8,7 +8,7 @@ any time, by any worker, with whatever index there is then."""
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from gnomon.shadow.tables.iceberg_files import (
 )
 
 MOST_TASKS = 1000  # of one answer; more files come in further ranges
+MOST_FILTER_BYTES = 16 << 20  # of the filters that one answer repeats for its files
 MOST_TOKEN_BYTES = 64 << 20  # of the request in a token
 MOST_KEYS = 100_000  # that an index is asked for by one plan
 ANY: Alternative = {}
@@ -137,16 +138,19 @@ class Planner:
         plan = Plan({}, live.count, 0)
         chosen = None if incremental else self._chosen(table, schema, found, live, snapshot, indexes, plan)
         candidates = _in_order(live, chosen)
-        tasks: list[str] = []
+        begin, end = (0, live.count) if task is None else (task.begin, task.end)
         if task is not None:
-            candidates = [one for one in candidates if task.begin <= one[0] < task.end]
-        elif len(candidates) > MOST_TASKS:
-            pinned = msgspec.structs.replace(request, snapshot_id=None if incremental else snapshot.snapshot_id)
-            cuts = [candidates[at][0] for at in range(MOST_TASKS, len(candidates), MOST_TASKS)]
-            ranges = zip(cuts, [*cuts[1:], live.count], strict=True)
-            tasks = [PlanTask(pinned, begin, end, schema.schema_id).token() for begin, end in ranges]
-            candidates = candidates[:MOST_TASKS]
-        files, residuals = _pruned(found, [(file, values) for _, file, values in candidates], specs)
+            candidates = [one for one in candidates if begin <= one[0] < end]
+            plan.live = 0  # the first range has counted them
+        filter_bytes = len(msgspec.json.encode(request.filter)) if found is not True else 1
+        most_whole = MOST_FILTER_BYTES // filter_bytes
+        files, residuals, done = _pruned(found, candidates[:MOST_TASKS], specs, most_whole)
+        # Each token has the whole filter. Where that is large, the rest is one range, to be cut when it is asked for.
+        most = MOST_TASKS if len(candidates) < MOST_TASKS * most_whole else len(candidates)
+        cuts = [candidates[at][0] for at in range(done, len(candidates), most or 1)]
+        pinned = msgspec.structs.replace(request, snapshot_id=None if incremental else snapshot.snapshot_id)
+        ranges = zip(cuts, [*cuts[1:], end], strict=True) if cuts else ()
+        tasks = [PlanTask(pinned, *one, schema.schema_id).token() for one in ranges]
         stats = None if request.stats_fields is None else _field_ids(schema, request)
         shown = tasks_json(
             files, residuals, live.deletes, PartitionJson(table, nulls), stats, request.filter is not None
@@ -345,20 +349,29 @@ def _in_order(live: LiveFiles, chosen: Sequence[Chosen] | None) -> list[tuple[in
 
 
 def _pruned(
-    found: Filter, files: Iterable[tuple[ContentFile, Alternative]], specs: Mapping[int, PartitionSpec]
-) -> tuple[list[ContentFile], list[Filter]]:
-    """The files that may hold a matching row, by partition and statistics, and what is left of the filter for each."""
+    found: Filter,
+    candidates: Sequence[tuple[int, ContentFile, Alternative]],
+    specs: Mapping[int, PartitionSpec],
+    most_whole: int,
+) -> tuple[list[ContentFile], list[Filter], int]:
+    """The files that may hold a matching row, by partition and statistics, what is left of the filter for each, and the
+    number of candidates that were looked at: it ends after `most_whole` files for which the whole filter is left, but
+    not before the first."""
     filters = {number: PartitionedFilter(found, spec) for number, spec in specs.items()}
     kept: list[ContentFile] = []
     residuals: list[Filter] = []
-    for file, values in files:
+    whole = 0
+    for done, (_, file, values) in enumerate(candidates, 1):
         residual = filters[file.spec].residual(file.partition)
         if values:
             residual = narrowed(residual, values)
         if residual is not False and file.records and may_match(residual, Statistics.of(file)):
             kept.append(file)
             residuals.append(residual)
-    return kept, residuals
+            whole += not values
+            if whole >= most_whole:
+                return kept, residuals, done
+    return kept, residuals, len(candidates)
 
 
 def _completed(deletes: list[Any], files: list[Any], tasks: list[str]) -> dict[str, Any]:
