@@ -23,7 +23,6 @@ from gnomon.service.catalog.filters import Alternative, Filter, InvalidPlan, alt
 from gnomon.service.catalog.pruning import PartitionedFilter, Statistics, may_match
 from gnomon.service.catalog.tasks import PartitionJson, key_column_of, key_value, tasks_json
 from gnomon.shadow import Index
-from gnomon.shadow.errors import GnomonError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import LakeTableSource, View
 from gnomon.shadow.storage import ByteCache, storage_at
@@ -87,7 +86,7 @@ class PlanTask(msgspec.Struct, frozen=True):
 @dataclass
 class Plan:
     """A plan, or a range of one. `body` is its answer; `live` and `planned` count files; `indexes` names the indexes
-    that were asked, and `unused` says of others why they were not: in a word (a member of `Unused`), and in full."""
+    that were asked, and `unused` says of others why they were not: in a word, and in full."""
 
     body: dict[str, Any]
     live: int
@@ -206,7 +205,7 @@ class Planner:
             except _Unused as unused:
                 plan.unused[one.name] = unused.args[0], unused.args[1]
                 continue
-            except (GnomonError, OSError) as error:  # all files are planned then
+            except Exception as error:  # noqa: BLE001 whatever it is: all files are planned, and it is told
                 plan.unused[one.name] = "error", f"{type(error).__name__}: {error}"
                 continue
             plan.indexes.append(one.name)
