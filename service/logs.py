@@ -205,7 +205,8 @@ def start() -> Lines:
 def stop(lines: Lines) -> None:
     """Write the waiting lines, and stop logging."""
     _remove_handlers()
-    logging.getLogger("gnomon").setLevel(logging.NOTSET)
+    for name in ("gnomon", "gnomon.match"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
     logging.captureWarnings(False)
     threading.excepthook = threading.__excepthook__
     lines.close()
