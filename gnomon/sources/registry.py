@@ -330,31 +330,47 @@ def check_written(
 ) -> None:
     """Read a written file back with the source's options, and compare all its rows with the written ones. NotReadBack
     names the first column and row (from 0) that differ."""
-    reader, table = MemoryFile(data, path), _table(batches)
+    reader, written = MemoryFile(data, path), _Written(batches)
     try:
         source = open_source(reader, format, options)
         known = set(source.schema.names)
-        missing = [name for name in table.column_names if name not in known]
+        missing = [name for name in written.names if name not in known]
         if missing:
-            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(table.column_names))
+            raise NotReadBack("not read back", path, column=missing[0], expected=", ".join(written.names))
         rows = 0
-        for batch in source.scan(reader, table.column_names):
-            expected = table.slice(rows, batch.num_rows)
+        for batch in source.scan(reader, written.names):
+            expected = written.take(batch.num_rows)
             if expected.num_rows == batch.num_rows:  # the pointer columns come after the data columns
-                for name, written, found in zip(table.column_names, expected.columns, batch.columns, strict=False):
-                    _compare(name, written, found, rows, path)
+                for name, column, found in zip(written.names, expected.columns, batch.columns, strict=False):
+                    _compare(name, column, found, rows, path)
             rows += batch.num_rows
     except NotReadBack:
         raise
     except SourceError as error:
         raise NotReadBack(f"the written file cannot be read: {error}", path) from error
-    if rows != table.num_rows:
-        raise NotReadBack(f"the file gives {rows} rows back", path, expected=table.num_rows)
+    if rows != (total := written.count()):
+        raise NotReadBack(f"the file gives {rows} rows back", path, expected=total)
 
 
-def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    filled = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(filled) if filled else pa.table({})
+class _Written:
+    """The written rows, taken in order. A batch is asked for when its rows are due."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+        self._held = next(self._batches, pa.table({}))
+        self._seen, self.names = self._held.num_rows, self._held.column_names
+
+    def take(self, rows: int) -> pa.Table:
+        """The next rows, fewer at the end."""
+        while self._held.num_rows < rows and (more := next(self._batches, None)) is not None:
+            self._held = pa.concat_tables([self._held, more])
+            self._seen += more.num_rows
+        taken, self._held = self._held.slice(0, rows), self._held.slice(rows)
+        return taken
+
+    def count(self) -> int:
+        """All rows, taken or not."""
+        return int(self._seen + sum(more.num_rows for more in self._batches))
 
 
 def _compare(name: str, written: pa.ChunkedArray, found: pa.Array, first: int, path: str) -> None:

@@ -11,6 +11,7 @@
 - `lake_append`        new files of a Delta or Iceberg table, and the commit that adds them
 - `delta_append`       the same for Delta Lake tables
 - `iceberg_append`     the same for Iceberg tables
+- `rewritten`          a Parquet data file without some of its rows, for tables that keep no deletes beside their files
 """
 
 from gnomon.shadow.tables.lake_append import (
