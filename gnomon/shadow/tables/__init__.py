@@ -11,6 +11,8 @@
 - `lake_append`        new files of a Delta or Iceberg table, and the commit that adds them
 - `delta_append`       the same for Delta Lake tables
 - `iceberg_append`     the same for Iceberg tables
+- `delta_change`       the commit that deletes rows of a Delta table by position, and adds files with it
+- `delta_log`          Delta's log, read for some data files: their entries with all members, and deletion vectors
 - `rewritten`          a Parquet data file without some of its rows, for tables that keep no deletes beside their files
 """
 

@@ -39,7 +39,8 @@ from gnomon.shadow.tables.partitions import partition_stored, typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
-UNSUPPORTED = "Unsupported table features"  # in an error of deltalake
+# In an error of deltalake: features that it does not know, and a table whose catalog has its versions.
+UNSUPPORTED = ("Unsupported table features", "Max catalog version is required")
 # In an error of deltalake's store: it refuses access, has no such bucket, or does not answer.
 NO_ACCESS = re.compile("privileges|ExpiredToken|AccessDenied|Unauthorized|Forbidden|credential", re.IGNORECASE)
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
@@ -91,7 +92,7 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
     types = {column: known[column] for column in partitions}
     in_files = [_field(name, field, mode) for field in with_values(fields) if field["name"] not in partitions]
     return LakeContent(
-        version=_version(table, storage_at(root)),
+        version=version_of(table, storage_at(root)),
         name=f"delta:{root}",
         root=root,
         files=_files(root, adds, types),
@@ -120,7 +121,7 @@ def open_table(root: str, version: int | None = None, to_commit: bool = False) -
         table = _open_table(root, version, to_commit)
         if table.version() < newer:
             what = "the store does not list this version of the table, which is there"
-            raise Unreachable(what, join(root, _log_file(newer)), action=Action.RUN_AGAIN)
+            raise Unreachable(what, join(root, log_file(newer)), action=Action.RUN_AGAIN)
     return table
 
 
@@ -186,7 +187,7 @@ def newest_version(place: str, known: TableVersion) -> TableVersion:
     if is_there and not _digest(storage, int(known.version) + 1):
         return known
     with delta_errors(name):
-        return _version(open_table(storage.root), storage)
+        return version_of(open_table(storage.root), storage)
 
 
 def is_before(version: TableVersion, known: TableVersion) -> bool:
@@ -199,7 +200,7 @@ def read_history(place: str, known: TableVersion) -> TableHistory:
     unless the log still begins with version 0."""
     storage, name = storage_at(place), f"delta:{place}"
     with delta_errors(name):
-        newest = _version(open_table(storage.root), storage)
+        newest = version_of(open_table(storage.root), storage)
     first = _first_version(storage, int(newest.version))
     versions = [newest._replace(version=str(one), metadata="") for one in range(first, int(newest.version) + 1)]
     return TableHistory({MAIN: versions}, [str(one) for one in range(first)])
@@ -213,17 +214,17 @@ def _first_version(storage: Storage, newest: int) -> int:
     return min(begins, default=newest)
 
 
-def _version(table: DeltaTable, storage: Storage) -> TableVersion:
+def version_of(table: DeltaTable, storage: Storage) -> TableVersion:
     return TableVersion(str(table.metadata().id), str(table.version()), _digest(storage, table.version()))
 
 
-def _log_file(version: int) -> str:
+def log_file(version: int) -> str:
     return f"{LOG}/{version:020d}.json"
 
 
 def _is_there(storage: Storage, version: int) -> bool:
     try:
-        storage.open(_log_file(version)).close()
+        storage.open(log_file(version)).close()
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -232,7 +233,7 @@ def _is_there(storage: Storage, version: int) -> bool:
 def _digest(storage: Storage, version: int) -> str:
     """The digest of the size and the beginning of a version's file in the log; "" where there is no such file."""
     try:
-        with storage.open(_log_file(version)) as file:
+        with storage.open(log_file(version)) as file:
             begin = file.read_range(0, min(file.size, DIGEST_BYTES))
             return blake2b(begin + file.size.to_bytes(8, "big"), digest_size=16).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
@@ -252,7 +253,7 @@ def delta_errors(name: str) -> Iterator[None]:
         raise
     except (DeltaError, OSError) as error:
         words = words_of(error)
-        if UNSUPPORTED in words:
+        if any(one in words for one in UNSUPPORTED):
             raise UsageError(f"a table that deltalake does not read ({words})", name) from None
         if NO_FOLDER in words:
             raise SourceNotFound(f"no Delta table there ({words})", name, expected="a folder with _delta_log") from None
@@ -269,7 +270,7 @@ def _advice(name: str, words: str) -> Action:
 
 
 def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, LakeFile]:
-    paths = [_path(root, path) for path in adds.column("path").to_pylist()]
+    paths = [file_path(root, path) for path in adds.column("path").to_pylist()]
     folders: Sequence[str] = [""] * len(paths)
     if types:
         columns = [_values(adds.column(f"partition.{name}"), kind) for name, kind in types.items()]
@@ -278,7 +279,7 @@ def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, Lak
     return {path: LakeFile(size, folder) for path, size, folder in zip(paths, sizes, folders, strict=True)}
 
 
-def _path(root: str, path: str) -> str:
+def file_path(root: str, path: str) -> str:
     """The path of a data file relative to the root, or its whole location if it lies elsewhere, as in a shallow
     clone."""
     path = unquote(path)
@@ -348,5 +349,5 @@ def _deleted(table: DeltaTable, root: str, name: str) -> dict[str, BitMap64]:
             flags = kept[i].values  # n flags, one for each of the first n rows of the file
             numbers = np.flatnonzero(~pc.fill_null(flags, True).to_numpy(zero_copy_only=False))
             if len(numbers):
-                found[_path(root, path)] = BitMap64(numbers.astype(np.uint64))
+                found[file_path(root, path)] = BitMap64(numbers.astype(np.uint64))
     return found

@@ -40,6 +40,7 @@ FEATURES = {
     "invariants",
     "timestampNtz",
     "v2Checkpoint",
+    "variantType",
 }
 # Properties of a column that restrict its values.
 RULES = {
@@ -55,8 +56,8 @@ NOT_NULL = ("nullable", "containsNull", "valueContainsNull")  # members of a typ
 def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
     """As `lake_append.append_target`."""
     name = f"delta:{place}"
-    _check_store(place)
-    table = _open(place, name)
+    check_store(place)
+    table = open_to_commit(place, name)
     found = list(table.metadata().partition_columns)
     if found != list(partitions):
         refuse(f"it is partitioned by {', '.join(found) or 'nothing'}, its index by {', '.join(partitions)}", name)
@@ -72,10 +73,10 @@ def _folder_of(values: Mapping[str, str | None]) -> str:
 
 def last_number(place: str, uuid: str, writer: str) -> int:
     """As `lake_append.last_number`."""
-    return _last_number(_open(place, f"delta:{place}"), place, uuid, writer)
+    return number_of(open_to_commit(place, f"delta:{place}"), place, uuid, writer)
 
 
-def _last_number(table: DeltaTable, place: str, uuid: str, writer: str) -> int:
+def number_of(table: DeltaTable, place: str, uuid: str, writer: str) -> int:
     found = str(table.metadata().id)
     if found != uuid:
         raise changed(f"the table was replaced: expected the table with id {uuid}, found {found}", f"delta:{place}")
@@ -88,10 +89,10 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     again. If another program committed the same transaction or changed the schema, deltalake raises, and this function
     reads the table again."""
     name = planned.name
-    _check_store(place)
+    check_store(place)
     for _ in attempts(name):
-        table = _open(place, name)
-        if _last_number(table, place, planned.uuid, planned.writer) >= planned.number:
+        table = open_to_commit(place, name)
+        if number_of(table, place, planned.uuid, planned.writer) >= planned.number:
             return
         try:
             actions = _actions(table, place, name, files)
@@ -112,26 +113,41 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
 
 def check_commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     """As `lake_append.check_commit`."""
-    _actions(_open(place, planned.name), place, planned.name, files)
+    _actions(open_to_commit(place, planned.name), place, planned.name, files)
 
 
 def _actions(table: DeltaTable, place: str, name: str, files: Sequence[NewFile]) -> list[AddAction | RemoveAction]:
-    """The actions that add the files. UsageError for a table that is not written, TableChanged where the files are not
-    those of the append, or do not fit the table."""
+    """The entries as deltalake takes them."""
+    return [
+        AddAction(add["path"], add["size"], add["partitionValues"], add["modificationTime"], True, add["stats"])
+        for add in new_entries(table, place, name, files)
+    ]
+
+
+def new_entries(table: DeltaTable, place: str, name: str, files: Sequence[NewFile]) -> list[dict[str, Any]]:
+    """The members of the `add` action of each file, its path not yet escaped. UsageError for a table that is not
+    written, TableChanged where the files are not those of the append, or do not fit the table."""
     check_files(storage_at(place).root, files, _fields(table, name))
     now = time.time_ns() // 1_000_000
     columns = list(table.metadata().partition_columns)
     kinds = {field["name"]: field["type"] for field in json.loads(table.schema().to_json())["fields"]}
-    actions: list[AddAction | RemoveAction] = []
+    entries: list[dict[str, Any]] = []
     for file in files:
         texts = partition_values(file.partition)
         if list(texts) != columns:
             what = f"this new file is partitioned by {', '.join(texts) or 'nothing'}, the table by {', '.join(columns)}"
             raise changed(what, file.path)
-        stats = json.dumps({"numRecords": file.rows})
-        logged = {column: _logged(text, kinds[column]) for column, text in texts.items()}
-        actions.append(AddAction(file.path, file.size, logged, now, True, stats))
-    return actions
+        entries.append(
+            {
+                "path": file.path,
+                "partitionValues": {column: _logged(text, kinds[column]) for column, text in texts.items()},
+                "size": file.size,
+                "modificationTime": now,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": file.rows}),
+            }
+        )
+    return entries
 
 
 def _commit(table: DeltaTable, planned: TableCommit, actions: list[AddAction | RemoveAction]) -> None:
@@ -153,7 +169,7 @@ def _logged(text: str | None, kind: object) -> str | None:
 
 
 @cache
-def _check_store(place: str) -> None:
+def check_store(place: str) -> None:
     """UnsafeStore where a store lets a second writer replace a version of the log. Each place is checked once. A local
     disk needs no check."""
     storage = storage_at(place)
@@ -161,7 +177,7 @@ def _check_store(place: str) -> None:
         probe(storage)
 
 
-def _open(place: str, name: str) -> DeltaTable:
+def open_to_commit(place: str, name: str) -> DeltaTable:
     with delta_errors(name):
         return open_table(storage_at(place).root, to_commit=True)
 

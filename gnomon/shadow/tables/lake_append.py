@@ -12,11 +12,13 @@ from typing import NamedTuple, NoReturn, Protocol, cast
 
 import pyarrow as pa
 from pyarrow import types
+from pyroaring import BitMap64
 
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import ConcurrentCommit, ShadowError, SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import Readable, storage_at, words_of
 from gnomon.shadow.tables.lake_source import format_module, place_of_name
+from gnomon.shadow.tables.table_source import TableVersion
 from gnomon.sources import open_source
 from gnomon.sources.types import FIELD_ID
 
@@ -47,6 +49,27 @@ class TableCommit:
     writer: str
     number: int
     partitions: tuple[str, ...]
+
+
+class Deleted(NamedTuple):
+    """Rows to delete, all live at `version`: the ordinals of rows by the path of their data file, as
+    `LakeContent.files` has it. `dropped` are locations of equality delete files that these rows replace."""
+
+    version: TableVersion
+    rows: Mapping[str, BitMap64]
+    dropped: frozenset[str] = frozenset()
+
+
+Look = Callable[[], Deleted]  # looks the rows up at the table's newest version; called anew in each attempt
+
+
+class Change(NamedTuple):
+    """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
+    deletes, rewritten data files, manifests); zero for a commit that was in the table before."""
+
+    rows: int
+    files: int
+    bytes: int
 
 
 @dataclass(frozen=True)

@@ -299,5 +299,5 @@ def test_a_log_that_fails_after_the_table_was_opened_is_named(tmp_path: Path) ->
     table = DeltaTable(place)
     (tmp_path / "t/_delta_log/00000000000000000000.json").unlink()
     with pytest.raises(StorageError, match=f"^delta:{place}: its log cannot be read .*; run it again") as raised:
-        delta_append._last_number(table, place, str(table.metadata().id), "w")
+        delta_append.number_of(table, place, str(table.metadata().id), "w")
     assert len(str(raised.value).splitlines()) == 1
