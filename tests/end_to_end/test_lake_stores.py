@@ -1,6 +1,7 @@
 """Delta and Iceberg tables on S3: built, followed, read and appended to with the settings of the environment."""
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from pyiceberg.exceptions import CommitFailedException
+from pyroaring import BitMap64
 
 from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
@@ -19,6 +21,9 @@ from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, delta_append, iceberg_append
+from gnomon.shadow.tables.delta import read_content
+from gnomon.shadow.tables.delta_change import check_deletes, clear_attempts, commit_change
+from gnomon.shadow.tables.lake_append import Deleted
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
 from tests.jobs.dedup.lake_tables import row as lake_row
@@ -33,7 +38,7 @@ def rows(first: int, last: int) -> pa.Table:
     return pa.table({"id": pa.array(range(first, last)), "day": [f"d {i % 2}%" for i in range(first, last)]})
 
 
-def follow(name: str, index: str, expected: range) -> None:
+def follow(name: str, index: str, expected: Iterable[int]) -> None:
     build_index(LocalEngine(), name, index, BuildRequest(["id"]))
     opened = open_index(index)
     assert [row["id"] for found in opened.fetch_many(range(60)) for row in found] == list(expected)
@@ -52,6 +57,28 @@ def test_a_delta_table_on_s3(s3_root: str) -> None:
     assert not open_index(index).coverage().is_empty
     follow(f"delta:{table}", index, range(10, 50))
     assert open_index(index).coverage().is_empty
+
+
+@pytest.mark.parametrize("properties", [{"delta.enableDeletionVectors": "true"}, {}])
+def test_rows_of_a_delta_table_on_s3_are_deleted(s3_root: str, properties: dict[str, str]) -> None:
+    """Another commit comes after the look-up, so that the store refuses the first attempt."""
+    options, table, looks = {"allow_http": "true"}, f"{s3_root}/orders", list[str]()
+    write_deltalake(table, rows(0, 40), partition_by=["day"], storage_options=options, configuration=properties)
+    planned = TableCommit(f"delta:{table}", str(DeltaTable(table, storage_options=options).metadata().id), "w", 1, ())
+
+    def look() -> Deleted:
+        content = read_content(table, None)
+        looks.append(looks[0] if looks else min(content.files))
+        if len(looks) == 1:
+            write_deltalake(table, rows(40, 50), mode="append", storage_options=options)
+        return Deleted(content.version, {looks[0]: BitMap64([0, 3])})
+
+    assert commit_change(table, planned, [], look)[:2] == (2, 1)
+    assert len(looks) == 2
+    own = [info.path for info in storage_at(table).list() if info.path.startswith("gnomon")]
+    assert len(own) == 1, "the first attempt left nothing"
+    clear_attempts(table, planned)
+    follow(f"delta:{table}", f"{s3_root}/index", [i for i in range(50) if i not in (0, 6)])
 
 
 def moved(s3_root: str, folder: str) -> str:
@@ -167,4 +194,6 @@ def test_an_append_to_a_delta_table_on_a_store_that_overwrites_is_refused(
         planned = TableCommit(lake.name, str(lake.table().metadata().id), "gnomon.test", 1, ("",))
         with pytest.raises(UnsafeStore, match="of three create-only writes"):
             commit_to_table(planned, [])
+        with pytest.raises(UnsafeStore, match="of three create-only writes"):
+            check_deletes(lake.root)
         assert lake.table().version() == before

@@ -111,7 +111,8 @@ def _is_true(properties: Mapping[str, str | None], key: str) -> bool:
 
 def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change:
     """Delete the rows that `look` finds, and add `files`, in one commit, unless this commit is done already. Several
-    programs may call this at the same time. Errors as `lake_append.commit_to_table`; what `look` raises."""
+    programs may call this at the same time. Errors as `lake_append.commit_to_table`; SourceError for a file that cannot
+    be rewritten without a loss; those of `look`."""
     name, storage = planned.name, storage_at(place)
     check_store(place)
     for _ in attempts(name):
@@ -134,12 +135,11 @@ def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], lo
         try:
             actions, change = attempt.write(found, entries)
         except BaseException:
-            with suppress(Exception):  # the first error counts
-                attempt.remove()
+            attempt.remove()
             raise
         version = opened.version() + 1
         try:
-            storage.put_new(log_file(version), ["\n".join(map(_json, actions)).encode()])
+            storage.put_new(log_file(version), [f"{_json(action)}\n".encode() for action in actions])
         except AlreadyExists:
             attempt.remove()
             continue
@@ -248,10 +248,11 @@ class _Attempt:
         return [{"commitInfo": info}, {"txn": txn}, *actions], Change(rows, len(hits), written)
 
     def remove(self) -> None:
-        """Remove the files of this attempt."""
-        self._storage.delete(vector_path(self._folder, self.token))
-        self._storage.delete_folder(f"{self._folder}/{self.token}")
-        self._storage.delete_empty(self._folder)
+        """Remove the files of this attempt. What the store does not let go is left to `clear_attempts`."""
+        with suppress(StorageError):
+            self._storage.delete(vector_path(self._folder, self.token))
+            self._storage.delete_folder(f"{self._folder}/{self.token}")
+            self._storage.delete_empty(self._folder)
 
     def _hits(self, found: Mapping[str, BitMap64]) -> list[_Hit]:
         adds = read_adds(self._storage, self._table.version(), found)

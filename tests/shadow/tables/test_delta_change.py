@@ -27,6 +27,7 @@ from gnomon.shadow.tables.delta import read_content
 from gnomon.shadow.tables.delta_change import check_deletes, clear_attempts, commit_change
 from gnomon.shadow.tables.delta_log import read_adds, read_vector, vector_file, with_wide_bounds
 from gnomon.shadow.tables.lake_append import Change, Deleted
+from tests.golden.tables import TABLES, Table
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 Find = Callable[[], Deleted]
@@ -208,6 +209,44 @@ def test_a_data_file_elsewhere_gets_its_vector_in_this_table(tmp_path: Path, tab
     assert ids(table) == list(range(300))
     assert len(own_files(clone)) == 1
     assert not own_files(table)
+
+
+REFUSED = {"delta_changes", "delta_widened"}  # change files; deltalake does not read vectors of widened columns
+TABLES_OF_SPARK = [one for one in TABLES if one.format == "delta" and one.name not in REFUSED]
+
+
+@pytest.mark.parametrize("of_spark", TABLES_OF_SPARK, ids=str)
+def test_a_table_of_spark_loses_only_the_rows_that_are_deleted(tmp_path: Path, of_spark: Table) -> None:
+    """The vectors of Spark stay, whatever the columns are named in the files, and the forms of the checkpoints."""
+    table = tmp_path / "t"
+    shutil.copytree(of_spark.path, table)
+    before, hits = rows_in_files(table), dict[str, BitMap64]()
+    for number, (path, rows) in enumerate(sorted(before.items())):
+        if taken := sorted(rows)[::2] if number % 3 else sorted(rows)[:1]:
+            hits[path] = BitMap64(taken)
+    found = Deleted(read_content(str(table), None).version, hits)
+    change = commit_change(str(table), planned(table), [], lambda: found)
+    assert change.rows == sum(map(len, hits.values()))
+    expected = [
+        row for path, rows in before.items() for number, row in rows.items() if number not in hits.get(path, ())
+    ]
+    assert sorted(row for rows in rows_in_files(table).values() for row in rows.values()) == sorted(expected)
+    found_rows = QueryBuilder().register("t", DeltaTable(str(table))).execute("select count(*) from t").read_all()
+    assert pa.table(found_rows).column(0)[0].as_py() == len(expected)
+
+
+def rows_in_files(table: Path) -> dict[str, dict[int, str]]:
+    """The live rows of each file by their ordinals, with the columns that are in the file."""
+    content = read_content(str(table), None)
+    dead = content.deleted()
+    return {
+        path: {
+            number: f"{content.files[path].partition} {row}"
+            for number, row in enumerate(pq.ParquetFile(table / path).read().to_pylist())
+            if number not in dead.get(path, ())
+        }
+        for path in content.files
+    }
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
