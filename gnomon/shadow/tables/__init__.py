@@ -13,6 +13,8 @@
 - `iceberg_append`     the same for Iceberg tables
 - `delta_change`       the commit that deletes rows of a Delta table by position, and adds files with it
 - `delta_log`          Delta's log, read for some data files: their entries with all members, and deletion vectors
+- `iceberg_change`     the same for Iceberg tables
+- `iceberg_snapshot`   the files of a new snapshot of an Iceberg table, and its commit
 - `rewritten`          a Parquet data file without some of its rows, for tables that keep no deletes beside their files
 """
 

@@ -108,7 +108,7 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
     paths = Paths(root, table.metadata.location)
     _check_orc(live, schema)
     return LakeContent(
-        version=_version(table, snapshot, table.schema() if place.endswith(".json") else schema),
+        version=version_of(table, snapshot, table.schema() if place.endswith(".json") else schema),
         name=f"iceberg:{root}" if is_static else name,
         root=root,
         files=_files(live, paths, table, types, schema),
@@ -122,7 +122,7 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
 def newest_version(place: str, known: TableVersion) -> TableVersion:
     """The newest version, by a read of the metadata file that the catalog or the folder names."""
     table = load_table(place, f"iceberg:{place}", known)
-    return _version(table, table.current_snapshot())
+    return version_of(table, table.current_snapshot())
 
 
 def is_before(version: TableVersion, known: TableVersion) -> bool:
@@ -167,13 +167,13 @@ def read_history(place: str, known: TableVersion) -> TableHistory:
     branches |= {f"snapshot {one}": [one] for one in by_id if one not in seen}
     parents = [one.parent_snapshot_id for one in by_id.values()]
     expired = dict.fromkeys(str(one) for one in parents if one is not None and one not in by_id)
-    newest = _version(table, current)
+    newest = version_of(table, current)
     return TableHistory(
         {name: [newest._replace(version=str(one)) for one in line] for name, line in branches.items()}, list(expired)
     )
 
 
-def _version(table: Table, snapshot: Snapshot | None, schema: Schema | None = None) -> TableVersion:
+def version_of(table: Table, snapshot: Snapshot | None, schema: Schema | None = None) -> TableVersion:
     """The version. Its metadata file is the newest one, or, where `schema` is older than the table's, the one that had
     this snapshot first: a version has the columns of its metadata file. (A table that is named by a metadata file may
     have no other way to its newest one, so that the version keeps this file.)"""

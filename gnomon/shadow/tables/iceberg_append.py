@@ -1,12 +1,11 @@
-"""Appends to Iceberg tables by pyiceberg: one commit that adds the files and sets the writer's number, a property of
-the table. pyiceberg's own retries are off: they would add the files a second time after a race."""
+"""Appends to Iceberg tables: one commit that adds the files and sets the writer's number, a property of the table."""
 
-import io
+import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,35 +13,21 @@ import pyarrow.parquet as pq
 from pyarrow import types as arrow_types
 from pyiceberg import types as iceberg_types
 from pyiceberg.conversions import to_bytes
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    RESTError,
-    ValidationError,
-)
-from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    write_manifest,
-)
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform
-from pyiceberg.typedef import Record
 
-from gnomon.base.errors import Action
-from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage import storage_at, words_of
+from gnomon.shadow.tables import iceberg_snapshot
 from gnomon.shadow.tables.iceberg import SIMPLE, load_table
+from gnomon.shadow.tables.iceberg_files import DATA
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, Prepared, as_pairs, conclude, prepare, refused, try_entries
 from gnomon.shadow.tables.lake_append import (
     AppendTarget,
     NewFile,
@@ -51,18 +36,14 @@ from gnomon.shadow.tables.lake_append import (
     attempts,
     changed,
     check_files,
-    outcome,
     refuse,
 )
 from gnomon.sources import open_source
 from gnomon.sources.types import FIELD_ID
 
-NEWEST_WRITTEN = 2  # version of the format; pyiceberg writes no row lineage, which version 3 asks for
 DATA_FOLDER = "data"
 CODEC_PROPERTY, DEFAULT_CODEC = "write.parquet.compression-codec", "zstd"
 CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "brotli": "BROTLI", "lz4": "LZ4", "uncompressed": "NONE"}
-RETRIES_PROPERTY = "commit.retry.num-retries"
-REFUSED = (BadRequestError, ValidationError)  # after any other error the commit may still arrive
 NOT_WRITTEN = (iceberg_types.UUIDType, iceberg_types.FixedType)
 
 
@@ -81,8 +62,8 @@ def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
         what = "no rows can be appended to this table: its index names a metadata file, and no catalog to commit to"
         raise UsageError(f"{what}; build another index, of iceberg:CATALOG.namespace.table", name)
     table = load_table(place, name, None)
-    if table.format_version > NEWEST_WRITTEN:
-        refuse(f"it has format version {table.format_version}, and pyiceberg writes {NEWEST_WRITTEN} at most", name)
+    if (why := refused(table)) is not None:
+        refuse(why, name)
     fields = _spec_fields(table, name)
     identity = {one.column for one in fields if isinstance(one.transform, IdentityTransform)}
     if lost := [column for column in partitions if column not in identity]:
@@ -109,26 +90,15 @@ def _folder_of(values: Mapping[str, str | None]) -> str:
 def last_number(place: str, uuid: str, writer: str) -> int:
     """As `lake_append.last_number`."""
     name = f"iceberg:{place}"
-    return _last_number(load_table(place, name, None), name, uuid, writer)
-
-
-def _last_number(table: Table, name: str, uuid: str, writer: str) -> int:
-    found = str(table.metadata.table_uuid)
-    if found != uuid:
-        raise changed(f"the table was replaced: expected the table with id {uuid}, found {found}", name)
-    return int(table.properties.get(writer, "0"))
+    return iceberg_snapshot.last_number(load_table(place, name, None), name, uuid, writer)
 
 
 def check_commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     """As `lake_append.check_commit`: the entries go to a manifest in memory."""
     table = load_table(place, planned.name, None)
-    entries = _data_files(table, planned.name, files)
-    if not entries:  # no manifest is empty
-        return
+    entries = data_files(table, planned.name, files)
     try:
-        with write_manifest(2, table.spec(), table.schema(), _Memory(), 0, "null") as manifest:
-            for one in entries:
-                manifest.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=0, data_file=one))
+        try_entries(table, entries)
     except Exception as error:
         what = f"the new rows cannot be entries of its metadata ({type(error).__name__}: {words_of(error)})"
         raise UsageError(f"{what}; no row was appended", planned.name) from error
@@ -139,87 +109,22 @@ def commit(place: str, planned: TableCommit, files: Sequence[NewFile]) -> None:
     name = planned.name
     for _ in attempts(name):
         table = load_table(place, name, None)
-        if _last_number(table, name, planned.uuid, planned.writer) >= planned.number:
+        if iceberg_snapshot.last_number(table, name, planned.uuid, planned.writer) >= planned.number:
             return
         try:
-            added = _data_files(table, name, files)
+            added = data_files(table, name, files)
         except UsageError as error:
             raise changed(error.what, name) from None
         with closing(table.catalog):
-            prepared = _prepared(table, planned, added)
-            try:
-                _commit(prepared)
-            except CommitFailedException:
-                continue
-            except REFUSED as error:
-                raise changed(f"the catalog refuses the commit ({words_of(error)})", name) from None
-            except Exception as error:
-                last = partial(last_number, place, planned.uuid, planned.writer)
-                if (failed := outcome(planned, last, error)) is not None:
-                    raise failed from error
-        return
+            if conclude(prepare(table, planned, secrets.token_hex(8), added), planned, place, _commit):
+                return
 
 
-def _prepared(table: Table, planned: TableCommit, added: Sequence[DataFile]) -> Transaction:
-    """A commit whose manifests are written; nothing was sent to the catalog. StorageError where the store failed,
-    TableChanged for files that cannot be entries of the table."""
-    table.metadata.properties[RETRIES_PROPERTY] = "0"  # in memory only: a commit sends changes
-    transaction = table.transaction()
-    named = {"gnomon.append": f"{planned.writer}/{planned.number}"}
-    try:
-        transaction.set_properties({planned.writer: str(planned.number)})
-        with transaction.update_snapshot(snapshot_properties=named).fast_append() as append:
-            _keep_committed(table, append)
-            for file in added:
-                append.append_data_file(file)
-    except MemoryError:
-        raise
-    except (OSError, RESTError, pa.ArrowException) as error:
-        what = f"its manifests cannot be written, so that nothing was committed ({words_of(error)})"
-        raise StorageError(what, planned.name, action=Action.RUN_AGAIN) from error
-    except Exception as error:
-        what = f"the new files cannot be entries of its metadata ({type(error).__name__}: {words_of(error)})"
-        raise changed(what, planned.name) from error
-    return transaction
+def _commit(prepared: Prepared) -> None:
+    prepared.send()
 
 
-def _commit(prepared: Transaction) -> None:
-    prepared.commit_transaction()
-
-
-class _Memory(OutputFile):
-    """A file that keeps nothing, to which a manifest is written as a trial."""
-
-    def __init__(self) -> None:
-        super().__init__("memory")
-
-    def __len__(self) -> int:
-        return 0
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> NoReturn:
-        raise FileNotFoundError(self.location)
-
-    def create(self, overwrite: bool = False) -> io.BytesIO:
-        return io.BytesIO()
-
-
-def _keep_committed(table: Table, append: Any) -> None:
-    """Keep pyiceberg from removing the manifests of a failed commit, unless the table shows that it did fail. A client
-    that sends a commit again after a lost reply reports a conflict with its own first commit."""
-    remove = append._clean_all_uncommitted
-
-    def remove_unless_committed() -> None:
-        with suppress(Exception):  # a table that cannot be read now keeps the files: at worst, nothing needs them
-            if table.refresh().snapshot_by_id(append._snapshot_id) is None:
-                remove()
-
-    append._clean_all_uncommitted = remove_unless_committed
-
-
-def _data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[DataFile]:
+def data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[FileEntry]:
     """The entries of new files. UsageError for a table that is not written, and for values without a partition;
     TableChanged where the files are not those of the append, or do not fit the table."""
     fields, spec = _fields(table.schema(), name), _spec_fields(table, name)
@@ -227,7 +132,7 @@ def _data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[DataF
     return [_data_file(table, file, spec) for file in files]
 
 
-def _data_file(table: Table, file: NewFile, spec: Sequence[_Field]) -> DataFile:
+def _data_file(table: Table, file: NewFile, spec: Sequence[_Field]) -> FileEntry:
     """The entry of a new file, with the statistics of its footer. TableChanged where its rows are of several
     partitions."""
     schema, location = table.schema(), f"{table.metadata.location.rstrip('/')}/{file.path}"
@@ -236,18 +141,16 @@ def _data_file(table: Table, file: NewFile, spec: Sequence[_Field]) -> DataFile:
     statistics = data_file_statistics_from_parquet_metadata(
         metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
     )
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=location,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*_partition(storage_at(table.metadata.location).root, file, spec)),
-        file_size_in_bytes=file.size,
-        sort_order_id=None,
-        spec_id=table.spec().spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
+    found = statistics.to_serialized_dict()
+    record = {
+        "content": DATA,
+        "file_path": location,
+        "file_format": "PARQUET",
+        "file_size_in_bytes": file.size,
+        **{key: as_pairs(value) if isinstance(value, dict) else value for key, value in found.items()},
+    }
+    partition = tuple(_partition(storage_at(table.metadata.location).root, file, spec))
+    return FileEntry(table.spec().spec_id, partition, record)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------

@@ -74,14 +74,13 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file
 PARQUET, AVRO, ORC = DATA_FORMATS = ("parquet", "avro", "orc")
 PUFFIN = "puffin"  # the format of deletion vectors
 FILE_PATH_ID = 2147483546  # of the column file_path in a file of position deletes
-ADDED = 1  # the status of an entry whose file its snapshot added
+EXISTING, ADDED, DELETED = 0, 1, 2  # the status of an entry of a manifest
 OVERHEAD_BYTES = 600  # of a file in memory, besides its texts and statistics
 REMEMBERED = 8  # things worked out from a manifest, for indexes and their snapshots
 COUNTS = ("value_counts", "null_value_counts", "nan_value_counts")
 BOUNDS = ("lower_bounds", "upper_bounds")
 MAPS = (*COUNTS, *BOUNDS, "column_sizes")
 T = TypeVar("T")
-DELETED = 2  # the status of an entry of a manifest
 LOGICAL_TYPE = "logicalType"
 MAGIC, SYNC_BYTES = b"Obj\x01", 16
 HEADER = fastavro.parse_schema(
@@ -268,7 +267,7 @@ class Deletes:
             elif file.format == PUFFIN and file.referenced_data_file is not None:
                 self._vectors[file.referenced_data_file] = file
             else:
-                self._positions.setdefault(_only_file(file) or _place(file), []).append(file)
+                self._positions.setdefault(only_file(file) or _place(file), []).append(file)
         self._sequences = {
             id(files): [file.sequence for file in files]
             for files in (*self._positions.values(), *self._equality.values())
@@ -295,7 +294,7 @@ def _place(file: ContentFile) -> object:
     return file.spec, comparable(file.partition)
 
 
-def _only_file(deletes: ContentFile) -> str | None:
+def only_file(deletes: ContentFile) -> str | None:
     """The one data file of a file of position deletes, as its entry or its bounds name it; None if it may have several.
     Its deletes apply whatever the partition is."""
     if deletes.referenced_data_file is not None:

@@ -94,6 +94,27 @@ class AppendTarget:
     split: Split | None
 
 
+class Deleted(NamedTuple):
+    """Rows to delete, all live at `version`: the ordinals of rows by the path of their data file, as
+    `LakeContent.files` has it. `dropped` are locations of equality delete files that these rows replace."""
+
+    version: TableVersion
+    rows: Mapping[str, BitMap64]
+    dropped: frozenset[str] = frozenset()
+
+
+Look = Callable[[], Deleted]  # looks the rows up at the table's newest version; called anew in each attempt
+
+
+class Change(NamedTuple):
+    """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
+    deletes, rewritten data files, manifests); zero for a commit that was in the table before."""
+
+    rows: int
+    files: int
+    bytes: int
+
+
 class _Appends(Protocol):
     """The interface of a module that appends to tables of one format."""
 

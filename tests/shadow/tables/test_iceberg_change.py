@@ -1,0 +1,643 @@
+"""A commit deletes the rows of an Iceberg table that it was given, adds its files, and touches no other row: pyiceberg
+reads the table, by its own code."""
+
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV2, TableMetadataV3
+from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.types import DateType, DecimalType, LongType, NestedField, StringType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+from pyroaring import BitMap64
+
+from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
+from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import NewFile, TableCommit, commit_to_table, lake_source, last_number
+from gnomon.shadow.tables.iceberg_append import data_files
+from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
+from gnomon.shadow.tables.iceberg_files import ManifestReader
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, prepare
+from gnomon.shadow.tables.lake_append import Change, Deleted, Look
+from gnomon.sources.avro import numbers_of_rows
+from gnomon.sources.types import FIELD_ID
+
+PLACE, NAME, WRITER = "here.db.t", "iceberg:here.db.t", "gnomon.test"
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "v", StringType(), required=False),
+    NestedField(3, "price", DecimalType(9, 2), required=False),
+    NestedField(4, "day", DateType(), required=False),
+)
+ARROW = pa.schema(
+    pa.field(name, kind, metadata={FIELD_ID: str(number)})
+    for number, (name, kind) in enumerate(
+        {"id": pa.int64(), "v": pa.string(), "price": pa.decimal128(9, 2), "day": pa.date32()}.items(), 1
+    )
+)
+PARTITIONS = PartitionSpec(
+    PartitionField(3, 1000, IdentityTransform(), "the price"),
+    PartitionField(4, 1001, DayTransform(), "day_day"),
+    PartitionField(1, 1002, BucketTransform(4), "id_bucket"),
+)
+
+
+class Lake:
+    """A table of a catalog. `commits` is the number of the last commit."""
+
+    def __init__(self, catalog: Catalog, version: int, spec: PartitionSpec | None = None, **properties: str) -> None:
+        self.catalog, self.commits = catalog, 0
+        named = {key.replace("_", "."): value for key, value in properties.items()}
+        made = catalog.create_table(
+            "db.t",
+            SCHEMA,
+            partition_spec=spec or PartitionSpec(),
+            properties={"format-version": str(version), **named},
+        )
+        if version == 3 and isinstance(catalog, SqlCatalog):  # pyiceberg leaves this member out
+            path = Path(made.metadata_location.removeprefix("file://"))
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"next-row-id": 0}))
+        self.root = Path(made.location().removeprefix("file://"))
+        self.uuid = str(made.metadata.table_uuid)
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table("db.t")
+
+    def planned(self) -> TableCommit:
+        self.commits += 1
+        return TableCommit(NAME, self.uuid, WRITER, self.commits, ("",))
+
+    def new_files(self, ids: Iterable[int]) -> list[NewFile]:
+        """Files of rows, one for each partition."""
+        rows = rows_of(ids)
+        if not self.table.spec().fields:
+            return [self._file(rows)]
+        return [self._file(rows.slice(place, 1)) for place in range(rows.num_rows)]
+
+    def _file(self, rows: pa.Table) -> NewFile:
+        (self.root / "data").mkdir(exist_ok=True)
+        name = f"data/new-{len(list((self.root / 'data').iterdir()))}.parquet"
+        pq.write_table(rows, self.root / name)
+        return NewFile(name, (self.root / name).stat().st_size, rows.num_rows, "")
+
+    def append(self, ids: Iterable[int]) -> None:
+        commit_to_table(self.planned(), self.new_files(ids))
+
+    def look(self, ids: Iterable[int]) -> Look:
+        """Looks rows up by their ids, by a scan of the data files."""
+        wanted = np.array(sorted(ids))
+
+        def look() -> Deleted:
+            content = lake_source(NAME).content
+            masked, rows = content.deleted(), {}
+            for path in content.files:
+                found = pq.read_table(storage_at(content.root).root + "/" + path, columns=["id"])["id"].to_numpy()
+                hit = BitMap64(np.flatnonzero(np.isin(found, wanted)).astype(np.uint64)) - masked.get(path, BitMap64())
+                if hit:
+                    rows[path] = hit
+            return Deleted(content.version, rows)
+
+        return look
+
+    def delete(self, ids: Iterable[int], new: Sequence[NewFile] = ()) -> Change:
+        return commit_change(PLACE, self.planned(), new, self.look(ids))
+
+    def ids(self, snapshot: int | None = None) -> list[int]:
+        """The rows as pyiceberg reads them; it checks that they are whole."""
+        found = self.table.scan(snapshot_id=snapshot).to_arrow().sort_by("id")
+        ids: list[int] = found["id"].to_pylist()
+        assert found.equals(rows_of(ids).cast(found.schema))
+        content = lake_source(NAME, "" if snapshot is None else str(snapshot)).content
+        masked = sum(map(len, content.deleted().values()))
+        of_files = sum(pq.read_metadata(f"{content.root}/{path}").num_rows for path in content.files)
+        assert of_files - masked == len(ids)
+        return ids
+
+    def files(self) -> set[str]:
+        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
+
+
+def rows_of(ids: Iterable[int]) -> pa.Table:
+    ids = list(ids)
+    days, prices = [18_000 + one % 3 for one in ids], [one % 2 - 1 if one % 7 else None for one in ids]
+    columns = [ids, [f"row {one}" for one in ids], pa.array(prices, pa.int64()).cast(pa.decimal128(21, 2)), days]
+    return pa.table(
+        [
+            pa.array(column).cast(kind)
+            for column, kind in zip(columns, [pa.int64(), pa.string(), pa.decimal128(9, 2), pa.int32()], strict=True)
+        ],
+        names=ARROW.names,
+    ).cast(ARROW)
+
+
+@pytest.fixture(params=[2, 3])
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A version of the format. pyiceberg has the code that writes metadata of version 3, but refuses to."""
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", TableMetadataV2.model_dump_json)
+    number: int = request.param
+    return number
+
+
+def test_rows_are_deleted_and_older_versions_keep_them(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(100))
+    lake.append(range(100, 200))
+    assert check_deletes(PLACE) == ("position deletes" if version == 2 else "deletion vectors")
+    expected = {lake.table.current_snapshot().snapshot_id: list(range(200))}
+    gone: set[int] = set()
+    for batch in ([3, 5, 150], [4], [5, 6, 199], range(100)):
+        change = lake.delete(batch)
+        assert change.rows == len({*batch} - gone)
+        assert change.bytes > 0
+        gone |= {*batch}
+        expected[lake.table.current_snapshot().snapshot_id] = [one for one in range(200) if one not in gone]
+        for snapshot, ids in expected.items():
+            assert lake.ids(snapshot) == ids
+    lake.append(range(3, 7))
+    assert lake.ids() == sorted([*(one for one in range(200) if one not in gone), *range(3, 7)])
+
+
+def entries(table: Table) -> list[dict[str, Any]]:
+    """The entries of the manifests of the newest snapshot, with their record in the list of manifests."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    found = []
+    for record in fastavro.reader(table.io.new_input(snapshot.manifest_list).open()):
+        manifest = fastavro.reader(table.io.new_input(record["manifest_path"]).open())
+        assert manifest.metadata["content"] == ("deletes" if record["content"] else "data")
+        found += [{**entry, "list": record} for entry in manifest]
+    return found
+
+
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_rows_of_all_partitions_and_specs_are_deleted(catalog: Catalog, version: int, granularity: str) -> None:
+    lake = Lake(catalog, version, PARTITIONS, write_delete_granularity=granularity)
+    lake.append(range(30))
+    lake.append(range(30, 60))
+    with lake.table.update_spec() as update:
+        update.remove_field("the price")
+    lake.append(range(60, 70))
+    gone = [0, 1, 7, 8, 30, 43, 61, 66]
+    assert lake.delete(gone) == Change(8, 8, lake_bytes(lake))
+    assert lake.ids() == [one for one in range(70) if one not in gone]
+    deletes = [one for one in entries(lake.table) if one["data_file"]["content"] == 1]
+    assert {one["list"]["partition_spec_id"] for one in deletes} == {0, 1}
+    partitions = [(one["list"]["partition_spec_id"], str(one["data_file"]["partition"])) for one in deletes]
+    if granularity == "partition" and version == 2:
+        assert len(partitions) == len(set(partitions)) < 8
+    else:
+        assert len(partitions) == 8
+        assert all(one["data_file"]["referenced_data_file"] for one in deletes)
+    for value in ("-1.00", "0.00"):  # the partitions of the list of manifests prune it
+        found = lake.table.scan(f"price == {value}").to_arrow()["id"].to_pylist()
+        assert sorted(found) == [
+            one for one in range(70) if one % 7 and one % 2 - 1 == float(value) and one not in gone
+        ]
+
+
+def lake_bytes(lake: Lake) -> int:
+    """The bytes of the files that the newest snapshot added."""
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    token = snapshot.summary["gnomon.attempt"]
+    return sum((lake.root / path).stat().st_size for path in lake.files() if token in path)
+
+
+def test_one_commit_deletes_and_adds(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    new = lake.new_files([3, 4, 20])
+    assert lake.delete([3, 4], new).rows == 2
+    assert lake.ids() == [*range(10), 20]
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    size = {path.name: path.stat().st_size for path in (lake.root / "data").rglob("*.*")}
+    kind = "dvs" if version == 3 else "position-delete-files"
+    found = snapshot.summary.additional_properties
+    deletes = next(one["data_file"] for one in entries(lake.table) if one["data_file"]["content"] == 1)
+    bytes_of_deletes = deletes["content_size_in_bytes"] if version == 3 else deletes["file_size_in_bytes"]
+    added = size[Path(new[0].path).name] + bytes_of_deletes
+    assert snapshot.summary.operation.value == "overwrite"
+    assert found == {
+        "added-data-files": "1",
+        "added-records": "3",
+        "added-delete-files": "1",
+        "added-position-deletes": "2",
+        f"added-{kind}": "1",
+        "added-files-size": str(added),
+        "changed-partition-count": "1",
+        "total-data-files": "2",
+        "total-records": "13",
+        "total-delete-files": "1",
+        "total-position-deletes": "2",
+        "total-equality-deletes": "0",
+        "total-files-size": str(size["new-0.parquet"] + added),
+        "gnomon.append": f"{WRITER}/2",
+        "gnomon.attempt": found["gnomon.attempt"],
+    }
+    lake.delete([3])
+    found = lake.table.current_snapshot().summary.additional_properties
+    assert lake.table.current_snapshot().summary.operation.value == "delete"
+    assert (found["total-position-deletes"], found["total-records"]) == ("3", "13")
+
+
+def test_a_commit_without_rows_sets_the_number_and_makes_no_snapshot(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    before = lake.table.current_snapshot()
+    assert lake.delete([99]) == Change(0, 0, 0)
+    assert last_number(NAME, lake.uuid, WRITER) == 2
+    assert lake.table.current_snapshot() == before
+
+
+def test_a_commit_is_done_once(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    planned, new = lake.planned(), lake.new_files([20])
+    assert commit_change(PLACE, planned, new, lake.look([1])).rows == 1
+    files = lake.files()
+    assert commit_change(PLACE, planned, new, lake.look([2])) == Change(0, 0, 0)
+    assert (lake.ids(), lake.files()) == ([0, *range(2, 10), 20], files)
+
+
+@pytest.mark.parametrize(
+    "meanwhile", ["append", "delete the same", "delete others", "compact", "schema", "spec", "property", "rollback"]
+)
+@pytest.mark.parametrize("after_look", [False, True])
+def test_a_foreign_commit_during_an_attempt_is_seen(
+    catalog: Catalog, version: int, meanwhile: str, after_look: bool
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    first = lake.table.current_snapshot()
+    lake.append(range(10, 20))
+    others = iter(range(1000, 2000))
+
+    def other_commit(files: Sequence[NewFile], look: Look) -> None:
+        commit_change(PLACE, TableCommit(NAME, lake.uuid, f"other.{next(others)}", 1, ()), files, look)
+
+    def evolve() -> None:
+        with lake.table.update_schema() as update:
+            update.add_column("more", StringType())
+
+    def repartition() -> None:
+        with lake.table.update_spec() as update:
+            update.add_field("id", BucketTransform(3), "b")
+
+    def set_property() -> None:
+        with lake.table.transaction() as transaction:
+            transaction.set_properties({"a": "b"})
+
+    def roll_back() -> None:
+        lake.table.manage_snapshots().set_current_snapshot(first.snapshot_id).commit()
+
+    changes: dict[str, tuple[Callable[[], object], list[int]]] = {
+        "append": (lambda: other_commit(lake.new_files([3, 40]), lake.look([])), [40]),
+        "delete the same": (lambda: other_commit([], lake.look([3, 15])), []),
+        "delete others": (lambda: other_commit([], lake.look([4, 16])), []),
+        "compact": (lambda: compact(lake), []),
+        "schema": (evolve, []),
+        "spec": (repartition, []),
+        "property": (set_property, []),
+        "rollback": (roll_back, []),
+    }
+    gone = {3, 15} | ({4, 16} if meanwhile == "delete others" else set())
+    calls = []
+
+    def look() -> Deleted:
+        calls.append(1)
+        found = lake.look([3, 15])() if after_look else None
+        if len(calls) == 1:
+            changes[meanwhile][0]()
+        return found or lake.look([3, 15])()
+
+    new = lake.new_files([3])
+    planned = lake.planned()
+    commit_change(PLACE, planned, new, look)
+    rows = range(10) if meanwhile == "rollback" else range(20)
+    table = lake.table.scan().to_arrow()
+    assert sorted(table["id"].to_pylist()) == sorted(
+        [*(one for one in rows if one not in gone), *changes[meanwhile][1], 3]
+    )
+    assert len(calls) <= 2
+    tokens = {path.split("/")[2] for path in lake.files() if f"-{planned.number}/" in path}
+    assert tokens <= {lake.table.current_snapshot().summary["gnomon.attempt"]}
+
+
+def compact(lake: Lake) -> None:
+    """Rewrite all data files, as another program does."""
+    table = lake.table
+    ids = table.scan().to_arrow()["id"].to_pylist()
+    new = data_files(table, NAME, lake.new_files(ids))
+    live = {
+        (one["data_file"]["file_path"], one["data_file"].get("content_offset"))
+        for one in entries(table)
+        if one["status"] != 2
+    }
+    planned = TableCommit(NAME, lake.uuid, "compaction", 1, ())
+    prepare(table, planned, "compacted", new, live, Operation.REPLACE).send()
+
+
+def test_a_table_that_was_replaced_keeps_its_rows(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    look, planned = lake.look([3]), lake.planned()
+
+    def replacing() -> Deleted:
+        found = look()
+        catalog.drop_table("db.t")
+        Lake(catalog, version).append(range(10))
+        return found
+
+    with pytest.raises(TableChanged, match="the table was replaced"):
+        commit_change(PLACE, planned, [], replacing)
+    assert lake.ids() == list(range(10))
+
+
+# -- commits that fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [CommitFailedException("conflict"), OSError("connection reset")])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_reply_neither_loses_nor_repeats_the_commit(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch, error: Exception, arrives: bool
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    planned, new, before = lake.planned(), lake.new_files([3]), lake.files()
+    real, calls = SqlCatalog.commit_table, []
+
+    def losing(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            return real(*arguments)
+        if arrives:
+            real(*arguments)
+        raise error
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", losing)
+    if arrives or isinstance(error, CommitFailedException):
+        assert commit_change(PLACE, planned, new, lake.look([3, 4])).rows == 2
+    else:
+        with pytest.raises(StorageError, match="the commit failed, and is not in the table"):
+            commit_change(PLACE, planned, new, lake.look([3, 4]))
+        assert len(lake.files() - before) >= 3, "it may still arrive"
+        assert commit_change(PLACE, planned, new, lake.look([3, 4])).rows == 2
+        clear_attempts(PLACE, planned)
+    assert lake.ids() == [one for one in range(10) if one != 4]
+    token = lake.table.current_snapshot().summary["gnomon.attempt"]
+    assert {path for path in lake.files() if f"-{planned.number}/" in path and token not in path} == set()
+
+
+def test_a_commit_that_the_catalog_refuses_leaves_nothing(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    before = lake.files()
+
+    def refusing(*arguments: Any) -> Any:
+        raise BadRequestError("not this way")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", refusing)
+    with pytest.raises(TableChanged, match="the catalog refuses the commit"):
+        lake.delete([3])
+    assert lake.files() == before
+
+
+def test_only_files_of_attempts_that_lost_are_removed(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    lake.delete([1])
+    planned = TableCommit(NAME, lake.uuid, WRITER, 2, ())
+    [folder] = [path for path in (lake.root / "data").iterdir() if path.is_dir()]
+    dead = folder / "0123456789abcdef" / "00000-deletes.parquet"
+    dead.parent.mkdir()
+    dead.write_bytes(b"dead")
+    clear_attempts(PLACE, TableCommit(NAME, lake.uuid, WRITER, 3, ()))  # which is not in the table
+    assert dead.exists()
+    clear_attempts(PLACE, planned)
+    assert not dead.parent.exists()
+    assert lake.ids() == [0, *range(2, 10)]
+    dead.parent.mkdir()
+    dead.write_bytes(b"dead")
+    first = lake.table.snapshots()[-1].snapshot_id
+    lake.append([50])
+    lake.table.maintenance.expire_snapshots().by_id(first).commit()
+    clear_attempts(PLACE, planned)
+    assert dead.exists(), "no snapshot tells which attempt was the one"
+    assert lake.ids() == [0, *range(2, 10), 50]
+
+
+# -- refusals and damage -----------------------------------------------------------------------------------------------
+
+
+def test_tables_whose_rows_are_not_deleted_are_refused_by_name(catalog: Catalog) -> None:
+    lake = Lake(catalog, 2)
+    lake.append(range(10))
+    found = lake.look([3])()
+    with pytest.raises(UsageError, match="its index names a metadata file"):
+        check_deletes(lake.table.metadata_location)
+    path = Path(lake.table.metadata_location.removeprefix("file://"))
+    written = json.loads(path.read_text())
+    for changes, reason in (
+        ({"format-version": 3}, "its metadata has no next-row-id"),
+        ({"format-version": 3, "next-row-id": 0}, "it has format version 3, which pyiceberg writes through REST"),
+        ({"properties": {"encryption.key-id": "k"}}, "it is encrypted"),
+    ):
+        path.write_text(json.dumps(written | changes))
+        with pytest.raises(UsageError, match=f"no rows can be deleted from this table: {reason}"):
+            check_deletes(PLACE)
+        with pytest.raises(TableChanged, match=reason):
+            commit_change(PLACE, lake.planned(), [], lambda: found)
+    catalog.drop_table("db.t")
+    Lake(catalog, 1)
+    with pytest.raises(UsageError, match="it has format version 1, and only 2 and 3 are written"):
+        check_deletes(PLACE)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda rows: {path: BitMap64([10]) for path in rows}, "rows to delete: expected a row of the 10 rows"),
+        (lambda rows: rows | {"data/none.parquet": BitMap64([1])}, "in a data file that the table's version does not"),
+        (None, "a file of equality deletes that the table's version does not have"),
+    ],
+)
+def test_rows_that_the_version_does_not_have_are_an_error_and_nothing_is_committed(
+    catalog: Catalog, version: int, change: Any, reason: str
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    found, before = lake.look([3])(), lake.table.metadata_location
+    wrong = found._replace(rows=change(found.rows)) if change else found._replace(dropped=frozenset(["file:///none"]))
+    with pytest.raises(SourceError, match=reason):
+        commit_change(PLACE, lake.planned(), [], lambda: wrong)
+    assert lake.table.metadata_location == before
+
+
+@pytest.mark.parametrize("broken", ["list", "manifest"])
+def test_damaged_metadata_is_an_error_and_nothing_is_committed(catalog: Catalog, version: int, broken: str) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    found, before = lake.look([3])(), lake.table.metadata_location
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    path = snapshot.manifest_list if broken == "list" else snapshot.manifests(lake.table.io)[0].manifest_path
+    Path(path.removeprefix("file://")).write_bytes(b"Obj\x01 broken")
+    with pytest.raises(SourceError, match="not an Avro file of Iceberg") as caught:
+        commit_change(PLACE, lake.planned(), [], lambda: found)
+    assert str(caught.value).startswith(path)
+    assert lake.table.metadata_location == before
+
+
+# -- deletes before, other formats -------------------------------------------------------------------------------------
+
+
+def foreign(lake: Lake, name: str, data: bytes, **record: Any) -> FileEntry:
+    """Write a file as another engine does, of any kind. Returns its entry."""
+    (lake.root / "data").mkdir(exist_ok=True)
+    (lake.root / "data" / name).write_bytes(data)
+    location = f"{lake.table.location()}/data/{name}"
+    members = {"content": 0, "file_path": location, "file_format": "PARQUET", "file_size_in_bytes": len(data)}
+    return FileEntry(lake.table.spec().spec_id, (), members | record)
+
+
+def add(lake: Lake, *added: FileEntry) -> None:
+    prepare(lake.table, TableCommit(NAME, lake.uuid, "other", 1, ()), "other", added).send()
+
+
+def parquet(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    return bytes(out.getvalue())
+
+
+def test_equality_deletes_are_replaced_by_the_rows_that_they_delete(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    ids = parquet(pa.table([pa.array([3, 4])], pa.schema([ARROW.field("id")])))
+    files = [foreign(lake, name, ids, content=2, record_count=2, equality_ids=[1]) for name in ("a", "b")]
+    add(lake, *files)
+    dropped, other = (one.record["file_path"] for one in files)
+    lake.append([3])  # after the deletes
+    content = lake_source(NAME).content
+    assert {one.location for one in content.equality_deletes()} == {dropped, other}
+    [first] = [path for path in content.files if path.endswith("new-0.parquet")]
+    found = Deleted(content.version, {first: BitMap64([3, 4])}, frozenset([dropped]))
+    assert commit_change(PLACE, lake.planned(), [], lambda: found).rows == 2
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary.operation.value == "replace"
+    assert snapshot.summary["removed-equality-delete-files"] == "1"
+    assert snapshot.summary["total-equality-deletes"] == "2"
+    [left] = lake_source(NAME).content.equality_deletes()
+    assert left.location == other
+    live = [one for one in entries(lake.table) if one["status"] != 2]
+    assert {one["data_file"]["file_path"]: one["sequence_number"] for one in live}[other] == 2
+    content = lake_source(NAME).content
+    found = Deleted(content.version, {first: BitMap64([0])}, frozenset([other]))
+    commit_change(PLACE, lake.planned(), [], lambda: found)
+    assert lake.ids() == [1, 2, 3, *range(5, 10)]
+
+
+def test_rows_of_avro_files_are_deleted_by_the_numbers_of_their_pointers(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    out = io.BytesIO()
+    schema = AvroSchemaConversion().iceberg_to_avro(SCHEMA, "row")
+    rows = [{"id": one, "v": f"row {one}", "price": None, "day": 1} for one in range(5000)]
+    fastavro.writer(out, fastavro.parse_schema(schema), rows, sync_interval=1000)
+    add(lake, foreign(lake, "rows.avro", out.getvalue(), file_format="AVRO", record_count=5000))
+    gone = [0, 4, 2500, 2501, 4999]
+    with storage_at(str(lake.root)).open("data/rows.avro") as reader:
+        numbers = numbers_of_rows(reader, np.array(gone))
+    for share in (numbers[:2], numbers[2:]):
+        found = Deleted(lake_source(NAME).content.version, {"data/rows.avro": BitMap64(share.astype(np.uint64))})
+        assert commit_change(PLACE, lake.planned(), [], lambda: found).rows == len(share)  # noqa: B023
+    [masked] = lake_source(NAME).content.deleted().values()
+    assert list(masked) == numbers.tolist()
+    ordinals = [one["data_file"] for one in entries(lake.table) if one["data_file"]["content"] == 1]
+    if version == 2:
+        read = [pq.read_table(one["file_path"].removeprefix("file://"))["pos"].to_pylist() for one in ordinals]
+        assert sorted(row for rows in read for row in rows) == gone
+    found = found._replace(version=lake_source(NAME).content.version, rows={"data/rows.avro": BitMap64([17])})
+    with pytest.raises(SourceError, match="rows to delete"):
+        commit_change(PLACE, lake.planned(), [], lambda: found)
+
+
+def test_an_upgraded_table_keeps_its_position_deletes_in_vectors(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", TableMetadataV2.model_dump_json)
+    lake = Lake(catalog, 2, write_delete_granularity="partition")
+    lake.append(range(10))
+    lake.append(range(10, 20))
+    lake.delete([1, 11])
+    with lake.table.transaction() as transaction:
+        transaction.set_properties({"write.delete.granularity": "file"})
+    lake.delete([2, 12, 13])
+    path = Path(lake.table.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}))
+    assert lake.ids() == [0, *range(3, 11), *range(14, 20)]
+    lake.delete([3, 4])
+    assert lake.ids() == [0, *range(5, 11), *range(14, 20)]
+    lake.delete([5, 15])
+    assert lake.ids() == [0, *range(6, 11), 14, *range(16, 20)]
+    live = [one["data_file"] for one in entries(lake.table) if one["status"] != 2 and one["data_file"]["content"] == 1]
+    assert sorted((one["file_format"], one["record_count"]) for one in live) == [
+        ("PARQUET", 2),  # names both data files
+        ("PUFFIN", 4),
+        ("PUFFIN", 5),
+    ]
+    assert lake.table.metadata.next_row_id == 20, "each row got an id"
+    assert sorted(row_ids(lake).values()) == [0, 10]
+
+
+def row_ids(lake: Lake) -> dict[str, int | None]:
+    """The id of the first row of each data file."""
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    reader = ManifestReader(1 << 20, lake.table.io)
+    live = reader.live_files(snapshot.manifest_list, lake.table.specs(), NAME)
+    return {one.path: one.first_row_id for one in live.data}
+
+
+def test_a_data_file_has_one_vector_and_rows_keep_their_ids(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", TableMetadataV2.model_dump_json)
+    lake = Lake(catalog, 3)
+    lake.append(range(10))
+    lake.append(range(10, 30))
+    first = row_ids(lake)
+    assert sorted(first.values()) == [0, 10]
+    lake.delete([1, 11, 12])
+    lake.delete([2], lake.new_files([2]))
+    assert row_ids(lake).items() > first.items()
+    assert sorted(row_ids(lake).values()) == [0, 10, 30]
+    assert lake.table.metadata.next_row_id == 31
+    found = entries(lake.table)
+    vectors = [one for one in found if one["data_file"]["content"] == 1]
+    assert sorted((one["status"], one["data_file"]["record_count"]) for one in vectors) == [(0, 2), (1, 2), (2, 1)]
+    for one in vectors:
+        puffin = PuffinFile(Path(one["data_file"]["file_path"].removeprefix("file://")).read_bytes())
+        [blob] = [blob for blob in puffin.footer.blobs if blob.offset == one["data_file"]["content_offset"]]
+        assert blob.length == one["data_file"]["content_size_in_bytes"]
+        assert blob.properties["referenced-data-file"] == one["data_file"]["referenced_data_file"]
+        assert blob.properties["cardinality"] == str(one["data_file"]["record_count"])
+        assert (blob.type, blob.snapshot_id, blob.sequence_number) == ("deletion-vector-v1", -1, -1)
+    assert lake.ids() == [0, *range(2, 11), *range(13, 30)]
