@@ -14,8 +14,10 @@ from pyarrow import types as arrow_types
 from pyiceberg import types as iceberg_types
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import (
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
+    match_metrics_mode,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import Schema
@@ -42,6 +44,7 @@ from gnomon.sources import open_source
 from gnomon.sources.types import FIELD_ID
 
 DATA_FOLDER = "data"
+LINEAGE = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}  # columns of rewritten files: field ids
 CODEC_PROPERTY, DEFAULT_CODEC = "write.parquet.compression-codec", "zstd"
 CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "brotli": "BROTLI", "lz4": "LZ4", "uncompressed": "NONE"}
 NOT_WRITTEN = (iceberg_types.UUIDType, iceberg_types.FixedType)
@@ -76,7 +79,7 @@ def append_target(place: str, partitions: Mapping[str, str]) -> AppendTarget:
     return AppendTarget(
         uuid=str(table.metadata.table_uuid),
         folder_of=_folder_of,
-        fields=_fields(table.schema(), name),
+        fields=new_fields(table.schema(), name),
         codec=CODECS.get(table.properties.get(CODEC_PROPERTY, DEFAULT_CODEC).lower(), CODECS[DEFAULT_CODEC]),
         split=Split(tuple(one.column for one in hidden), partial(_split, hidden)) if hidden else None,
     )
@@ -127,7 +130,7 @@ def _commit(prepared: Prepared) -> None:
 def data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[FileEntry]:
     """The entries of new files. UsageError for a table that is not written, and for values without a partition;
     TableChanged where the files are not those of the append, or do not fit the table."""
-    fields, spec = _fields(table.schema(), name), _spec_fields(table, name)
+    fields, spec = new_fields(table.schema(), name), _spec_fields(table, name)
     check_files(storage_at(table.metadata.location).root, files, fields)
     return [_data_file(table, file, spec) for file in files]
 
@@ -135,22 +138,30 @@ def data_files(table: Table, name: str, files: Sequence[NewFile]) -> list[FileEn
 def _data_file(table: Table, file: NewFile, spec: Sequence[_Field]) -> FileEntry:
     """The entry of a new file, with the statistics of its footer. TableChanged where its rows are of several
     partitions."""
-    schema, location = table.schema(), f"{table.metadata.location.rstrip('/')}/{file.path}"
+    location = f"{table.metadata.location.rstrip('/')}/{file.path}"
     with table.io.new_input(location).open() as stream:
-        metadata = pq.read_metadata(stream)
-    statistics = data_file_statistics_from_parquet_metadata(
-        metadata, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
-    )
-    found = statistics.to_serialized_dict()
+        statistics = statistics_of(table, pq.read_metadata(stream))
     record = {
         "content": DATA,
         "file_path": location,
         "file_format": "PARQUET",
         "file_size_in_bytes": file.size,
-        **{key: as_pairs(value) if isinstance(value, dict) else value for key, value in found.items()},
+        **statistics,
     }
     partition = tuple(_partition(storage_at(table.metadata.location).root, file, spec))
     return FileEntry(table.spec().spec_id, partition, record)
+
+
+def statistics_of(table: Table, metadata: pq.FileMetaData) -> dict[str, Any]:
+    """The members of the entry of a Parquet file that its footer has: rows, counts, bounds. Its columns are those of
+    the table, and maybe those of row lineage."""
+    schema = table.schema()
+    plan, ids = compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
+    for column, number in LINEAGE.items():
+        plan[number] = StatisticsCollector(number, iceberg_types.LongType(), match_metrics_mode("none"), column)
+        ids[column] = number
+    found = data_file_statistics_from_parquet_metadata(metadata, plan, ids).to_serialized_dict()
+    return {key: as_pairs(value) if isinstance(value, dict) else value for key, value in found.items()}
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -234,7 +245,7 @@ def _partition(root: str, file: NewFile, spec: Sequence[_Field]) -> list[Any]:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _fields(schema: Schema, name: str) -> pa.Schema:
+def new_fields(schema: Schema, name: str) -> pa.Schema:
     """The columns of new files, with their field ids. UsageError for one that is not written."""
     return pa.schema(_arrow_fields(schema.fields, name, nested=False))
 

@@ -7,13 +7,14 @@ import json
 import secrets
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.table import Table
@@ -21,15 +22,18 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 from pyroaring import BitMap64
 
-from gnomon.shadow.errors import SourceError, SourceNotFound, TableChanged, UsageError
+from gnomon.base.readers import RangeFile
+from gnomon.shadow.errors import SourceError, SourceNotFound, TableChanged, UnsupportedFormat, UsageError
 from gnomon.shadow.storage import Storage, in_order, source_storage, storage_at
 from gnomon.shadow.tables.iceberg import MANIFEST_BYTES, load_table, version_of
-from gnomon.shadow.tables.iceberg_append import data_files
+from gnomon.shadow.tables.iceberg_append import LINEAGE, data_files, new_fields, statistics_of
 from gnomon.shadow.tables.iceberg_deletes import VECTOR_MAGIC, deleted_rows
 from gnomon.shadow.tables.iceberg_files import (
     AVRO,
+    DATA,
     EQUALITY_DELETES,
     FILE_PATH_ID,
+    PARQUET,
     POSITION_DELETES,
     PUFFIN,
     ContentFile,
@@ -55,7 +59,9 @@ from gnomon.shadow.tables.iceberg_snapshot import (
     prepare,
     refused,
 )
-from gnomon.shadow.tables.lake_append import Change, Deleted, Look, NewFile, TableCommit, attempts, changed
+from gnomon.shadow.tables.lake_append import Change, Deleted, Look, NewFile, TableCommit, attempts, changed, shape_of
+from gnomon.shadow.tables.rewritten import rewrite
+from gnomon.sources import open_source
 from gnomon.sources.avro import numbers_of_rows
 from gnomon.sources.types import FIELD_ID
 
@@ -118,8 +124,8 @@ def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], lo
             raise changed(error.what, name) from None
         attempt = _Attempt(table, planned, found, way)
         with closing(table.catalog):
+            prepared = _prepared(attempt, added)
             try:
-                prepared = attempt.prepare(added)
                 is_done = conclude(prepared, planned, place, _commit)
             except TableChanged:
                 attempt.discard()
@@ -129,6 +135,18 @@ def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], lo
         if is_done is False:
             attempt.discard()
     raise AssertionError("attempts() raises the error of the last one")
+
+
+def _prepared(attempt: "_Attempt", added: Sequence[FileEntry]) -> Prepared:
+    """The commit of an attempt. Its files are removed again where one cannot be written."""
+    try:
+        return attempt.prepare(added)
+    except Exception as error:
+        with suppress(Exception):
+            attempt.discard()
+        if isinstance(error, (UsageError, UnsupportedFormat)):
+            raise changed(error.what, error.path or attempt.planned.name) from None
+        raise
 
 
 def _commit(prepared: Prepared) -> None:
@@ -218,10 +236,15 @@ class _Attempt:
         else:
             hits = self._with_older(hits, live)
             removed |= {one for data, _ in hits for one in _only_of(data, live.deletes)}
-            added = self._vectors(hits)
+            if self.way == COPY_ON_WRITE:
+                removed |= {(data.path, None) for data, _ in hits}
+                added = self._rewritten(hits)
+            else:
+                added = self._vectors(hits)
         self.size = sum({one.record["file_path"]: one.record["file_size_in_bytes"] for one in added}.values())
         is_replaced = bool(self.found.dropped) and not new
-        operation = Operation.OVERWRITE if new else Operation.REPLACE if is_replaced else Operation.DELETE
+        has_data = any(one.record["content"] == DATA for one in (*new, *added))
+        operation = Operation.REPLACE if is_replaced else Operation.OVERWRITE if has_data else Operation.DELETE
         return prepare(self.table, self.planned, self.token, [*new, *added], removed, operation)
 
     def _hits(self, live: LiveFiles) -> list[_Hit]:
@@ -282,11 +305,13 @@ class _Attempt:
         self._storage.put_new(path, [data])
         return f"{self._data}/{path}"
 
-    def _entry(self, data: ContentFile, location: str, kind: str, size: int, **members: Any) -> FileEntry:
-        """The entry of a file of deletes of `size` bytes, in the partition of a data file."""
+    def _entry(
+        self, data: ContentFile, location: str, kind: str, size: int, sequence: int | None = None, **members: Any
+    ) -> FileEntry:
+        """The entry of a file of `size` bytes in the partition of a data file: deletes, if `members` do not differ."""
         record = {"content": POSITION_DELETES, "file_path": location, "file_format": kind, "file_size_in_bytes": size}
         partition = partition_values(partition_type(self.table, data.spec).fields, data.partition)
-        return FileEntry(data.spec, partition, record | members)
+        return FileEntry(data.spec, partition, record | members, sequence)
 
     # -- position deletes
 
@@ -362,6 +387,65 @@ class _Attempt:
             )
             for (data, _), rows, blob, offset in zip(hits, ordinals, blobs, offsets, strict=True)
         ]
+
+    # -- copy-on-write
+
+    def _rewritten(self, hits: Sequence[_Hit]) -> list[FileEntry]:
+        """Write the data files anew without their deleted rows. A file without rows is left out."""
+        for data, _ in hits:
+            if data.format != PARQUET:
+                _refuse(f"it asks for copy-on-write, and this data file has the format {data.format}", data.path)
+        writes = [partial(self._without, place, data, rows) for place, (data, rows) in enumerate(hits)]
+        return [one for one in in_order(writes, [data.size for data, _ in hits]) if one is not None]
+
+    def _without(self, place: int, data: ContentFile, rows: BitMap64) -> FileEntry | None:
+        """A data file without some of its rows. It keeps its sequence number, so that the equality deletes of the old
+        file apply to it."""
+        gone = self._ordinals(data, rows)
+        if len(gone) == data.records:
+            return None
+        source, path = source_storage(self._paths.root), self._paths.path(data.path)
+        to = f"{_folder(self.planned)}/{self.token}/{place:05d}.parquet"
+        more = partial(_with_lineage, data) if data.first_row_id is not None else None
+        try:
+            size = rewrite(source, path, self._storage, to, gone, more)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise SourceNotFound("gone, so that its rows cannot be deleted", data.path) from None
+        statistics = self._statistics(to)
+        return self._entry(
+            data,
+            f"{self._data}/{to}",
+            "PARQUET",
+            size,
+            data.sequence,
+            content=DATA,
+            sort_order_id=data.sort_order_id,
+            **{"record_count": data.records - len(gone), **statistics},
+        )
+
+    def _statistics(self, path: str) -> dict[str, Any]:
+        """The statistics of a rewritten file; none if a column is not as in the table's schema, as in older files."""
+        with self._storage.open(path) as reader:
+            try:
+                known = {one.name: shape_of(one) for one in new_fields(self.table.schema(), self.planned.name)}
+            except UsageError:
+                return {}
+            schema = open_source(reader, "parquet", {}).schema
+            if any(known.get(one.name) != shape_of(one) for one in schema if one.name not in LINEAGE):
+                return {}
+            return statistics_of(self.table, pq.ParquetFile(RangeFile(reader)).metadata)
+
+
+def _with_lineage(data: ContentFile, rows: pa.Table, first: int) -> pa.Table:
+    """Rows of a data file with their ids, and the sequence numbers of the commits that changed them last."""
+    ids = pa.array(np.arange(first, first + rows.num_rows) + data.first_row_id)
+    for (name, number), values in zip(LINEAGE.items(), (ids, pa.repeat(data.sequence, rows.num_rows)), strict=True):
+        values, at = values.cast(pa.int64()), rows.schema.get_field_index(name)
+        if at >= 0:
+            rows = rows.set_column(at, rows.schema.field(at), pc.coalesce(rows.column(at), values))
+        else:
+            rows = rows.append_column(pa.field(name, pa.int64(), True, {FIELD_ID: str(number)}), values)
+    return rows
 
 
 def vector_of(rows: BitMap64) -> bytes:

@@ -94,27 +94,6 @@ class AppendTarget:
     split: Split | None
 
 
-class Deleted(NamedTuple):
-    """Rows to delete, all live at `version`: the ordinals of rows by the path of their data file, as
-    `LakeContent.files` has it. `dropped` are locations of equality delete files that these rows replace."""
-
-    version: TableVersion
-    rows: Mapping[str, BitMap64]
-    dropped: frozenset[str] = frozenset()
-
-
-Look = Callable[[], Deleted]  # looks the rows up at the table's newest version; called anew in each attempt
-
-
-class Change(NamedTuple):
-    """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
-    deletes, rewritten data files, manifests); zero for a commit that was in the table before."""
-
-    rows: int
-    files: int
-    bytes: int
-
-
 class _Appends(Protocol):
     """The interface of a module that appends to tables of one format."""
 
@@ -212,7 +191,7 @@ def _check_file(store: Readable, where: str, file: NewFile, fields: pa.Schema) -
         raise changed(f"this new file has {found}, expected {file.size:,} bytes and {file.rows} rows", where)
     known = {field.name: field for field in fields}
     for field in source.schema:
-        if field.name not in known or _shape(field) != _shape(known[field.name]):
+        if field.name not in known or shape_of(field) != shape_of(known[field.name]):
             found = str(known[field.name].type) if field.name in known else "no such column, or another one"
             raise changed(f"column {field.name} is {field.type} in this new file, the table has {found}", where)
     for field in fields:
@@ -220,15 +199,15 @@ def _check_file(store: Readable, where: str, file: NewFile, fields: pa.Schema) -
             raise changed(f"the table's column {field.name} is required, and this new file lacks it", where)
 
 
-def _shape(field: pa.Field) -> object:
+def shape_of(field: pa.Field) -> object:
     """A column's type with its field ids, without nullability and the names of list items."""
     kind, number = field.type, (field.metadata or {}).get(FIELD_ID)
     if types.is_struct(kind):
-        return (number, "struct", *((one.name, _shape(one)) for one in kind))
+        return (number, "struct", *((one.name, shape_of(one)) for one in kind))
     if types.is_map(kind):
-        return (number, "map", _shape(kind.key_field), _shape(kind.item_field))
+        return (number, "map", shape_of(kind.key_field), shape_of(kind.item_field))
     if types.is_list(kind):
-        return (number, "list", _shape(kind.value_field))
+        return (number, "list", shape_of(kind.value_field))
     return (number, kind)
 
 

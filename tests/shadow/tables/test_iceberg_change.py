@@ -3,7 +3,10 @@ reads the table, by its own code."""
 
 import io
 import json
+import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -22,7 +26,23 @@ from pyiceberg.table.metadata import TableMetadataV2, TableMetadataV3
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
-from pyiceberg.types import DateType, DecimalType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyiceberg.utils.config import Config
+from pyiceberg.utils.decimal import decimal_to_unscaled
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from pyroaring import BitMap64
 
@@ -31,7 +51,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import NewFile, TableCommit, commit_to_table, lake_source, last_number
 from gnomon.shadow.tables.iceberg_append import data_files
 from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
-from gnomon.shadow.tables.iceberg_files import ManifestReader
+from gnomon.shadow.tables.iceberg_files import ManifestReader, comparable
 from gnomon.shadow.tables.iceberg_snapshot import FileEntry, prepare
 from gnomon.shadow.tables.lake_append import Change, Deleted, Look
 from gnomon.sources.avro import numbers_of_rows
@@ -91,7 +111,7 @@ class Lake:
         return [self._file(rows.slice(place, 1)) for place in range(rows.num_rows)]
 
     def _file(self, rows: pa.Table) -> NewFile:
-        (self.root / "data").mkdir(exist_ok=True)
+        (self.root / "data").mkdir(parents=True, exist_ok=True)
         name = f"data/new-{len(list((self.root / 'data').iterdir()))}.parquet"
         pq.write_table(rows, self.root / name)
         return NewFile(name, (self.root / name).stat().st_size, rows.num_rows, "")
@@ -641,3 +661,252 @@ def test_a_data_file_has_one_vector_and_rows_keep_their_ids(catalog: Catalog, mo
         assert blob.properties["cardinality"] == str(one["data_file"]["record_count"])
         assert (blob.type, blob.snapshot_id, blob.sequence_number) == ("deletion-vector-v1", -1, -1)
     assert lake.ids() == [0, *range(2, 11), *range(13, 30)]
+
+
+def test_an_upgraded_list_of_manifests_without_counts_is_refused(catalog: Catalog) -> None:
+    lake = Lake(catalog, 2)
+    lake.append(range(10))
+    found = lake.look([3])()
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    path = Path(snapshot.manifest_list.removeprefix("file://"))
+    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
+    schema: Any = reader.writer_schema
+    schema["fields"] = [one for one in schema["fields"] if one["name"] != "existing_rows_count"]
+    out = io.BytesIO()
+    fastavro.writer(out, schema, list(reader))
+    path.write_bytes(out.getvalue())
+    with pytest.raises(TableChanged, match="a list of manifests without existing_rows_count; run rewrite_manifests"):
+        commit_change(PLACE, lake.planned(), [], lambda: found)
+
+
+# -- copy-on-write -----------------------------------------------------------------------------------------------------
+
+
+def test_copy_on_write_rewrites_only_the_files_that_have_the_rows(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version, PARTITIONS, write_delete_mode="copy-on-write", write_merge_mode="copy-on-write")
+    assert check_deletes(PLACE) == "copy-on-write"
+    with lake.table.update_spec() as update:
+        update.remove_field("id_bucket")
+    for start in (0, 50):
+        commit_to_table(lake.planned(), grouped(lake, range(start, start + 50)))
+    with lake.table.update_spec() as update:
+        update.remove_field("day_day")
+    expected = {lake.table.current_snapshot().snapshot_id: list(range(100))}
+    first = {one["data_file"]["file_path"]: one["data_file"] for one in entries(lake.table)}
+    whole = [one for one in range(50) if one % 7 == 0 and one % 3 == 0]  # all rows of one file
+    gone = {3, 53, *whole}
+    change = lake.delete(gone)
+    assert (change.rows, change.files) == (len(gone), 3)
+    assert lake.ids() == [one for one in range(100) if one not in gone]
+    expected[lake.table.current_snapshot().snapshot_id] = lake.ids()
+    found = entries(lake.table)
+    assert {one["data_file"]["content"] for one in found} == {0}
+    assert sorted(one["status"] for one in found if one["status"]) == [1, 1, 2, 2, 2]
+    new = [one["data_file"] for one in found if one["status"] == 1]
+    old = [first[one["data_file"]["file_path"]] for one in found if one["status"] == 2]
+    assert {str(one["partition"]) for one in new} <= {str(one["partition"]) for one in old}
+    assert {one["list"]["partition_spec_id"] for one in found if one["status"] == 1} == {1}
+    summary = lake.table.current_snapshot().summary
+    assert summary.operation.value == "overwrite"
+    assert (summary["total-records"], summary["total-data-files"]) == (str(100 - len(gone)), str(len(first) - 1))
+    change = lake.delete([4, 54], lake.new_files([4, 200]))
+    assert change.rows == 2
+    assert lake.ids() == sorted([*(one for one in range(100) if one not in {*gone, 54}), 200])
+    for snapshot, ids in expected.items():
+        assert lake.ids(snapshot) == ids
+    for value in ("-1.00", "0.00"):
+        found = lake.table.scan(f"price == {value} and id < 100").to_arrow()["id"].to_pylist()
+        assert sorted(found) == [one for one in lake.ids() if one < 100 and one % 7 and one % 2 - 1 == float(value)]
+
+
+def grouped(lake: Lake, ids: Iterable[int]) -> list[NewFile]:
+    """A file for each partition of price and day."""
+    groups: dict[object, list[int]] = {}
+    for one in ids:
+        groups.setdefault((one % 2 if one % 7 else None, one % 3), []).append(one)
+    return [lake._file(rows_of(group)) for group in groups.values()]
+
+
+def test_copy_on_write_keeps_rows_deleted_that_were_so_before(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    lake.append(range(10, 20))
+    lake.delete([1, 11])
+    ids = parquet(pa.table([pa.array([3, 4])], pa.schema([ARROW.field("id")])))
+    add(lake, foreign(lake, "equal", ids, content=2, record_count=2, equality_ids=[1]))
+    lake.append([4])
+    with lake.table.transaction() as transaction:
+        transaction.set_properties({"write.delete.mode": "copy-on-write"})
+    lake.delete([2])
+    content = lake_source(NAME).content
+    [path] = [one for one in content.files if "gnomon" in one]
+    assert pq.read_table(f"{content.root}/{path}", columns=["id"])["id"].to_pylist() == [0, *range(3, 10)]
+    [deletes] = content.equality_deletes()
+    assert deletes.files == {path, *(one for one in content.files if one.endswith("new-1.parquet"))}, (
+        "as before: the rows 3 and 4 of the rewritten file stay deleted, and the row 4 that came later does not"
+    )
+    live = [one["data_file"] for one in entries(lake.table) if one["status"] != 2 and one["data_file"]["content"] == 1]
+    assert len(live) == 1, "the deletes of the rewritten file are gone"
+
+
+def test_copy_on_write_of_version_3_keeps_the_ids_of_rows(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", TableMetadataV2.model_dump_json)
+    lake = Lake(catalog, 3, write_delete_mode="copy-on-write")
+    lake.append(range(10))
+    lake.append(range(10, 20))
+    for gone in ([11], [3, 13]):  # the file of the first rewrite is rewritten, too
+        lake.delete(gone)
+    content = lake_source(NAME).content
+    found = [pq.read_table(f"{content.root}/{path}") for path in content.files]
+    for table in found:
+        first = table["id"][0].as_py() // 10
+        assert table["_row_id"].to_pylist() == table["id"].to_pylist()
+        assert set(table["_last_updated_sequence_number"].to_pylist()) == {first + 1}
+        ids = [table.schema.field(name).metadata[FIELD_ID] for name in table.schema.names[-2:]]
+        assert ids == [b"2147483540", b"2147483539"]
+    assert len(found) == 2
+    assert lake.ids() == [one for one in range(20) if one not in (3, 11, 13)]
+    bounds = [one["data_file"]["lower_bounds"] for one in entries(lake.table) if one["status"] == 1]
+    assert all(bounds), "the statistics are known"
+
+
+def test_copy_on_write_of_a_table_from_version_1_keeps_all_other_rows(catalog: Catalog) -> None:
+    lake = Lake(catalog, 1)
+    lake.table.append(rows_of(range(10)))
+    lake.table.append(rows_of(range(10, 20)))
+    with lake.table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+        transaction.set_properties({"write.delete.mode": "copy-on-write"})
+    lake.delete([3])
+    assert lake.ids() == [one for one in range(20) if one != 3]
+    with lake.table.update_schema() as update:
+        update.rename_column("v", "w")
+    with lake.table.update_schema() as update:
+        update.add_column("v", LongType())
+    lake.delete([13])
+    found = lake.table.scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == [one for one in range(20) if one not in (3, 13)]
+    assert set(found["v"].to_pylist()) == {None}
+    newest = lake.table.current_snapshot().snapshot_id
+    newest = [one["data_file"] for one in entries(lake.table) if (one["status"], one["snapshot_id"]) == (1, newest)]
+    assert [one["lower_bounds"] for one in newest] == [None], "its column v is not the table's"
+
+
+def test_copy_on_write_of_a_file_that_is_not_parquet_is_refused(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version, write_merge_mode="copy-on-write")
+    lake.append(range(3))
+    out = io.BytesIO()
+    rows = [{"id": one, "v": f"row {one}", "price": None, "day": 1} for one in range(10)]
+    fastavro.writer(out, fastavro.parse_schema(AvroSchemaConversion().iceberg_to_avro(SCHEMA, "row")), rows)
+    add(lake, foreign(lake, "rows.avro", out.getvalue(), file_format="AVRO", record_count=10))
+    with storage_at(str(lake.root)).open("data/rows.avro") as reader:
+        rows = {"data/rows.avro": BitMap64(numbers_of_rows(reader, np.array([3])).astype(np.uint64))}
+    found, before, new = Deleted(lake_source(NAME).content.version, rows), lake.files(), lake.new_files([50])
+    with pytest.raises(TableChanged, match=r"rows\.avro: .* and this data file has the format avro"):
+        commit_change(PLACE, lake.planned(), new, lambda: found)
+    assert lake.files() == before | {new[0].path}
+    assert commit_change(PLACE, lake.planned(), [], lambda: found).rows == 1, "a delete alone is merge-on-read"
+
+
+# -- partition values --------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, tuple[Any, list[Any]]] = {
+    "uuid": (UUIDType(), [uuid.uuid4().bytes, None]),
+    "decimal": (DecimalType(38, 10), [Decimal("-1234567890123456789012345678.0000000001"), Decimal("0E-10")]),
+    "same decimal": (DecimalType(38, 10), [Decimal("0.0000000007"), None]),
+    "double": (DoubleType(), [-0.0, float("nan")]),
+    "float": (FloatType(), [0.5, None]),
+    "time": (TimeType(), [86_399_999_999, 0]),
+    "timestamp": (TimestampType(), [-1, 253_402_300_799_999_999]),
+    "with zone": (TimestamptzType(), [1, None]),
+    "date": (DateType(), [-719_162, 2_932_896]),
+    "text, ä/=": (StringType(), ["", "ä/=%"]),
+    "bytes": (BinaryType(), [b"", b"\x00\xff"]),
+    "flag": (BooleanType(), [True, False]),
+}
+
+
+def test_partition_values_of_all_types_are_as_they_were_in_manifests_that_are_written_anew(
+    catalog: Catalog, version: int
+) -> None:
+    columns = [NestedField(at, name, kind, required=False) for at, (name, (kind, _)) in enumerate(VALUES.items(), 1)]
+    spec = PartitionSpec(
+        *(PartitionField(one.field_id, 999 + one.field_id, IdentityTransform(), f"p {one.name}") for one in columns)
+    )
+    made = catalog.create_table(
+        "db.u", Schema(*columns), partition_spec=spec, properties={"format-version": str(version)}
+    )
+    if version == 3:
+        path = Path(made.metadata_location.removeprefix("file://"))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"next-row-id": 0}))
+    planned = TableCommit("iceberg:here.db.u", str(made.metadata.table_uuid), WRITER, 1, ())
+    record = {"content": 0, "file_format": "PARQUET", "record_count": 1, "file_size_in_bytes": 9}
+    rows = [tuple(values[at] for _, values in VALUES.values()) for at in (0, 1, 0)]
+    new = [FileEntry(made.spec().spec_id, row, record | {"file_path": f"file:///f{at}"}) for at, row in enumerate(rows)]
+    table = catalog.load_table("db.u")
+    prepare(table, planned, "a", new).send()
+    table = catalog.load_table("db.u")
+    before = partitions_of(table)
+    assert before == {f"file:///f{at}": stored(row) for at, row in enumerate(rows)}
+    prepare(table, planned, "b", [], {("file:///f2", None)}, Operation.DELETE).send()
+    table = catalog.load_table("db.u")
+    del before["file:///f2"]
+    assert partitions_of(table) == before
+    [record] = {one["list"]["manifest_path"]: one["list"] for one in entries(table)}.values()
+    summaries = dict(zip(VALUES, record["partitions"], strict=True))
+    assert (summaries["double"]["contains_nan"], summaries["uuid"]["contains_null"]) == (True, True)
+    for name, (kind, values) in VALUES.items():
+        known = [to_bytes(kind, one) for one in values if one is not None and one == one]
+        assert {summaries[name]["lower_bound"], summaries[name]["upper_bound"]} == {*known}
+    assert {task.file.file_path for task in table.scan("flag == false").plan_files()} == {"file:///f1"}
+
+
+def partitions_of(table: Table) -> dict[str, Any]:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    live = ManifestReader(1 << 20, table.io).live_files(snapshot.manifest_list, table.specs(), "t")
+    return {one.path: comparable(map(plain, one.partition)) for one in live.data}
+
+
+def stored(row: Iterable[Any]) -> Any:
+    return comparable(plain(decimal_to_unscaled(one) if isinstance(one, Decimal) else one) for one in row)
+
+
+def plain(value: Any) -> Any:
+    return "NaN" if value != value else value
+
+
+def test_files_lie_where_the_table_puts_them(catalog: Catalog, version: int, tmp_path: Path) -> None:
+    data, metadata = tmp_path / "elsewhere" / "d", tmp_path / "elsewhere" / "m"
+    lake = Lake(catalog, version, write_data_path=f"file://{data}", write_metadata_path=f"file://{metadata}/")
+    lake.append(range(10))
+    clear_attempts(PLACE, TableCommit(NAME, lake.uuid, WRITER, 1, ()))  # without a folder
+    lake.delete([3])
+    token = lake.table.current_snapshot().summary["gnomon.attempt"]
+    [file] = [path for path in data.rglob("*") if path.is_file()]
+    assert file.parent.name == token
+    assert len([one for one in metadata.iterdir() if token in one.name]) == 2
+    clear_attempts(PLACE, TableCommit(NAME, lake.uuid, WRITER, 2, ()))
+    assert lake.ids() == [one for one in range(10) if one != 3]
+
+
+def test_iceberg_s_own_catalog_takes_the_commits_of_version_3(
+    iceberg_rest: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It checks the ids of rows, and pyiceberg writes no metadata."""
+    for name, value in {"TYPE": "rest", "URI": iceberg_rest}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name}", value)
+    monkeypatch.delenv("PYICEBERG_CATALOG__HERE__WAREHOUSE")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    with closing(load_catalog("here")) as rest:
+        rest.create_namespace_if_not_exists("db")
+        lake = Lake(rest, 3, PARTITIONS)
+        lake.append(range(10))
+        lake.delete([1, 2])
+        lake.delete([1, 3], lake.new_files([3, 10]))
+        with lake.table.transaction() as transaction:
+            transaction.set_properties({"write.delete.mode": "copy-on-write"})
+        lake.delete([4, 10])
+        assert lake.ids() == [0, 3, *range(5, 10)]
+        rest.drop_table("db.t")
