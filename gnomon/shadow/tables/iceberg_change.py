@@ -48,6 +48,7 @@ from gnomon.shadow.tables.iceberg_files import (
 from gnomon.shadow.tables.iceberg_snapshot import (
     APPEND,
     ATTEMPT,
+    DELETES,
     FileEntry,
     Prepared,
     Removed,
@@ -142,8 +143,7 @@ def _prepared(attempt: "_Attempt", added: Sequence[FileEntry]) -> Prepared:
     try:
         return attempt.prepare(added)
     except Exception as error:
-        with suppress(Exception):
-            attempt.discard()
+        attempt.discard()
         if isinstance(error, (UsageError, UnsupportedFormat)):
             raise changed(error.what, error.path or attempt.planned.name) from None
         raise
@@ -196,8 +196,9 @@ class _Attempt:
     found: Deleted
     way: str
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    rows: int = 0
-    size: int = 0
+    rows: int = 0  # deleted
+    files: int = 0  # that had them
+    size: int = 0  # bytes written beside the metadata
 
     @cached_property
     def _data(self) -> str:
@@ -214,11 +215,12 @@ class _Attempt:
         return Paths(storage_at(location).root, location)
 
     def discard(self) -> None:
-        """Remove the files of this attempt, after a commit that failed for certain."""
-        self._storage.delete_folder(f"{_folder(self.planned)}/{self.token}")
+        """Remove the files of this attempt, as far as the store lets it, after a commit that failed for certain."""
+        with suppress(Exception):
+            self._storage.delete_folder(f"{_folder(self.planned)}/{self.token}")
 
     def change(self, prepared: Prepared) -> Change:
-        return Change(self.rows, len(self.found.rows), self.size + prepared.bytes)
+        return Change(self.rows, self.files, self.size + prepared.bytes)
 
     def prepare(self, new: Sequence[FileEntry]) -> Prepared:
         """Write all files of the attempt."""
@@ -226,9 +228,9 @@ class _Attempt:
             return prepare(self.table, self.planned, self.token, new)
         head = self.table.current_snapshot()
         specs, name = self.table.specs(), self.planned.name
-        live = LiveFiles([], Deletes([], specs))
+        live, reader = LiveFiles([], Deletes([], specs)), ManifestReader(MANIFEST_BYTES, self.table.io)
         if head is not None:
-            live = ManifestReader(MANIFEST_BYTES, self.table.io).live_files(head.manifest_list, specs, name)
+            live = reader.live_files(head.manifest_list, specs, name)
         hits = self._hits(live)
         removed = self._dropped(live.deletes)
         if self.way == POSITIONS:
@@ -237,7 +239,7 @@ class _Attempt:
             hits = self._with_older(hits, live)
             removed |= {one for data, _ in hits for one in _only_of(data, live.deletes)}
             if self.way == COPY_ON_WRITE:
-                removed |= {(data.path, None) for data, _ in hits}
+                removed |= {Removed(DATA, data.path) for data, _ in hits}
                 added = self._rewritten(hits)
             else:
                 added = self._vectors(hits)
@@ -245,7 +247,7 @@ class _Attempt:
         is_replaced = bool(self.found.dropped) and not new
         has_data = any(one.record["content"] == DATA for one in (*new, *added))
         operation = Operation.REPLACE if is_replaced else Operation.OVERWRITE if has_data else Operation.DELETE
-        return prepare(self.table, self.planned, self.token, [*new, *added], removed, operation)
+        return prepare(self.table, self.planned, self.token, [*new, *added], removed, operation, reader)
 
     def _hits(self, live: LiveFiles) -> list[_Hit]:
         """The data files with rows to delete, in the order of their paths. SourceError where the version has not each
@@ -263,7 +265,7 @@ class _Attempt:
             hits[path] = data, wanted[path]
         if lost := sorted(wanted.keys() - hits.keys()):
             raise SourceError("rows to delete in a data file that the table's version does not have", lost[0])
-        self.rows = sum(len(rows) for _, rows in hits.values())
+        self.rows, self.files = sum(len(rows) for _, rows in hits.values()), len(hits)
         return [hits[path] for path in sorted(hits)]
 
     def _dropped(self, deletes: Deletes) -> set[Removed]:
@@ -271,7 +273,7 @@ class _Attempt:
         known = {one.path for one in deletes.files if one.content == EQUALITY_DELETES}
         if lost := sorted(self.found.dropped - known):
             raise SourceError("a file of equality deletes that the table's version does not have", lost[0])
-        return {(location, None) for location in self.found.dropped}
+        return {Removed(DELETES, location) for location in self.found.dropped}
 
     def _with_older(self, hits: Sequence[_Hit], live: LiveFiles) -> list[_Hit]:
         """The data files with all their deleted rows, also those of deletion vectors and position deletes before."""
@@ -458,4 +460,4 @@ def _only_of(data: ContentFile, deletes: Deletes) -> Iterator[Removed]:
     """The deletion vector and the position deletes that delete rows of this data file alone."""
     for one in deletes.of(data):
         if one.content == POSITION_DELETES and (one.format == PUFFIN or only_file(one) == data.path):
-            yield one.path, one.content_offset
+            yield Removed(DELETES, one.path, one.content_offset)

@@ -25,7 +25,7 @@ from pyiceberg.manifest import (
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
@@ -40,13 +40,14 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import DecimalType, IntegerType, ListType, NestedField, PrimitiveType, StructType
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes, unscaled_to_decimal
+from pyiceberg.utils.properties import property_as_bool
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import ShadowError, SourceError, StorageError, UsageError
-from gnomon.shadow.storage import words_of
-from gnomon.shadow.tables.iceberg import MANIFEST_BYTES, load_table
+from gnomon.shadow.storage import in_order, words_of
+from gnomon.shadow.tables.iceberg import load_table
 from gnomon.shadow.tables.iceberg_files import (
     ADDED,
     DATA,
@@ -96,8 +97,14 @@ _INT_IDS = NestedField(
     EQUALITY_IDS, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False
 )
 """As in the specification; pyiceberg has it with longs, which Iceberg's own library does not read."""
-Removed = tuple[str, int | None]
-"""A file that a snapshot removes: its location, and its offset in a Puffin file."""
+
+
+class Removed(NamedTuple):
+    """A file that a snapshot removes: the content of its manifest, its location, and its offset in a Puffin file."""
+
+    content: int
+    path: str
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,14 @@ class Prepared:
     bytes: int = 0
 
     def send(self) -> None:
-        self.table.catalog.commit_table(self.table, self.requirements, self.updates)
+        """Commit by the catalog, once. Then remove old metadata files, if the table asks for it."""
+        table = self.table
+        done = table.catalog.commit_table(table, self.requirements, self.updates)
+        if property_as_bool(done.metadata.properties, TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, False):
+            before, after = ({one.metadata_file for one in of.metadata_log} for of in (table.metadata, done.metadata))
+            for location in before - after:
+                with suppress(Exception):
+                    table.io.delete(location)
 
     def discard(self) -> None:
         """Remove the files, as far as the store lets it."""
@@ -195,9 +209,11 @@ def prepare(
     added: Sequence[FileEntry],
     removed: Collection[Removed] = (),
     operation: Operation = Operation.APPEND,
+    reader: ManifestReader | None = None,
 ) -> Prepared:
     """Write the files of a snapshot on top of the table's current one; `token` is part of their names. `added` are data
-    files and files of deletes; new data files are of the table's current schema and spec. Errors: StorageError where
+    files and files of deletes; new data files are of the table's current schema and spec. `reader` may have kept old
+    manifests. Errors: StorageError where
     the store failed, SourceError for damaged metadata, TableChanged for files that cannot be entries of the table."""
     head = table.current_snapshot()
     metadata = table.metadata
@@ -213,7 +229,7 @@ def prepare(
         return Prepared(table, tuple(requirements), (number,), None)
     written = _Snapshot(table, planned, token, head)
     try:
-        snapshot = written.write(added, set(removed), operation)
+        snapshot = written.write(added, set(removed), operation, reader or ManifestReader(0, table.io))
     except BaseException as error:
         Prepared(table, (), (), None, written.files).discard()
         if isinstance(error, (MemoryError, ShadowError)) or not isinstance(error, Exception):
@@ -265,9 +281,11 @@ class _Snapshot:
         self.counts: Counter[str] = Counter()
         self.partitions: set[object] = set()
 
-    def write(self, added: Sequence[FileEntry], removed: set[Removed], operation: Operation) -> Snapshot:
+    def write(
+        self, added: Sequence[FileEntry], removed: set[Removed], operation: Operation, reader: ManifestReader
+    ) -> Snapshot:
         records = list(self._of_new(added))
-        records += self._of_old(removed)
+        records += self._of_old(removed, reader)
         metadata, version = self.table.metadata, self.table.format_version
         first_row = next_row = _next_row(metadata)
         header = {
@@ -308,36 +326,48 @@ class _Snapshot:
             summaries = _summaries(partition_type(self.table, spec), [file.partition for _, file in entries])
             yield self._put_manifest(spec, content, entries, summaries)
 
-    def _of_old(self, removed: set[Removed]) -> Iterator[dict[str, Any]]:
+    def _of_old(self, removed: set[Removed], reader: ManifestReader) -> list[dict[str, Any]]:
         """The manifests of the snapshot before, in their order. Those that list a removed file are written anew.
         SourceError where the snapshot does not list each removed file once."""
         if self.head is None:
-            return
-        name, where = self.planned.name, self.head.manifest_list
-        reader, left = ManifestReader(MANIFEST_BYTES, self.table.io), set(removed)
-        found, schema = avro_records(read_file(self.table.io, where, name), where)
-        names = {one.get("field-id"): one["name"] for one in schema["fields"]}
-        for old in found:
-            record: dict[str, Any] = {
-                one.name: old.get(names.get(one.field_id, one.name), one.initial_default)
-                for one in MANIFEST_LIST_FILE_SCHEMAS[self.table.format_version].fields
-            }
-            if lost := [count for count in (*FILE_COUNTS, *ROW_COUNTS) if record[count] is None]:
-                what = f"a list of manifests without {lost[0]}; run rewrite_manifests in the table's own engine"
-                raise UsageError(what, where)
-            listed = reader.read(record, self.table.specs(), name) if removed else None
-            files = () if listed is None else (*listed.files, *listed.deletes)
-            if not any((one.path, one.content_offset) in removed for one in files):
-                yield record
+            return []
+        name, where, left = self.planned.name, self.head.manifest_list, set(removed)
+        records = self._records(where)
+        contents, specs = {one.content for one in removed}, self.table.specs()
+        places = [at for at, record in enumerate(records) if record["content"] in contents]
+        reads = [partial(reader.read, records[at], specs, name) for at in places]
+        for at, listed in zip(places, in_order(reads), strict=True):
+            record = records[at]
+            files = (*listed.files, *listed.deletes)
+            if not any(Removed(record["content"], one.path, one.content_offset) in removed for one in files):
                 continue
             entries = list(self._anew(record, removed))
             for one in (_key(file) for entry, file in entries if entry["status"] == DELETED):
                 if one not in left:
-                    raise SourceError("a file to remove that the snapshot lists twice", where, found=one[0])
+                    raise SourceError("a file to remove that the snapshot lists twice", where, found=one.path)
                 left.remove(one)
-            yield self._put_manifest(record["partition_spec_id"], record["content"], entries, record["partitions"])
+            spec, summaries = record["partition_spec_id"], record["partitions"]
+            records[at] = self._put_manifest(spec, record["content"], entries, summaries)
         if left:
-            raise SourceError("a file to remove that the snapshot does not list", where, found=min(left)[0])
+            raise SourceError(
+                "a file to remove that the snapshot does not list", where, found=min(one.path for one in left)
+            )
+        return records
+
+    def _records(self, where: str) -> list[dict[str, Any]]:
+        """The records of an old list of manifests, as the table's format version has them."""
+        found, schema = avro_records(read_file(self.table.io, where, self.planned.name), where)
+        names = {one.get("field-id"): one["name"] for one in schema["fields"]}
+        members = MANIFEST_LIST_FILE_SCHEMAS[self.table.format_version].fields
+        records = [
+            {one.name: old.get(names.get(one.field_id, one.name), one.initial_default) for one in members}
+            for old in found
+        ]
+        for count in (*FILE_COUNTS, *ROW_COUNTS):
+            if any(record[count] is None for record in records):
+                what = f"a list of manifests without {count}; run rewrite_manifests in the table's own engine"
+                raise UsageError(what, where)
+        return records
 
     def _anew(self, record: Mapping[str, Any], removed: set[Removed]) -> Iterator[Entry]:
         """The live entries of an old manifest, with all that they inherit; those of removed files are deleted ones."""
@@ -440,7 +470,8 @@ def _next_row(metadata: TableMetadata) -> int | None:
 
 
 def _key(file: FileEntry) -> Removed:
-    return file.record["file_path"], file.record.get("content_offset")
+    content = DATA if file.record["content"] == DATA else DELETES
+    return Removed(content, file.record["file_path"], file.record.get("content_offset"))
 
 
 # -- Avro --------------------------------------------------------------------------------------------------------------

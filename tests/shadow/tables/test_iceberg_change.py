@@ -1,6 +1,8 @@
 """A commit deletes the rows of an Iceberg table that it was given, adds its files, and touches no other row: pyiceberg
 reads the table, by its own code."""
 
+import errno
+import hashlib
 import io
 import json
 import uuid
@@ -19,6 +21,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -49,10 +52,11 @@ from pyroaring import BitMap64
 from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import NewFile, TableCommit, commit_to_table, lake_source, last_number
+from gnomon.shadow.tables.iceberg import version_of
 from gnomon.shadow.tables.iceberg_append import data_files
 from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
 from gnomon.shadow.tables.iceberg_files import ManifestReader, comparable
-from gnomon.shadow.tables.iceberg_snapshot import FileEntry, prepare
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, Removed, prepare
 from gnomon.shadow.tables.lake_append import Change, Deleted, Look
 from gnomon.sources.avro import numbers_of_rows
 from gnomon.sources.types import FIELD_ID
@@ -366,7 +370,7 @@ def compact(lake: Lake) -> None:
     ids = table.scan().to_arrow()["id"].to_pylist()
     new = data_files(table, NAME, lake.new_files(ids))
     live = {
-        (one["data_file"]["file_path"], one["data_file"].get("content_offset"))
+        Removed(one["list"]["content"], one["data_file"]["file_path"], one["data_file"].get("content_offset"))
         for one in entries(table)
         if one["status"] != 2
     }
@@ -388,6 +392,19 @@ def test_a_table_that_was_replaced_keeps_its_rows(catalog: Catalog, version: int
     with pytest.raises(TableChanged, match="the table was replaced"):
         commit_change(PLACE, planned, [], replacing)
     assert lake.ids() == list(range(10))
+
+
+def test_old_metadata_is_removed_if_the_table_asks_for_it(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    with lake.table.transaction() as transaction:
+        transaction.set_properties(
+            {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2"}
+        )
+    lake.append(range(10))
+    for number in range(4):
+        lake.delete([number])
+    assert len(list((lake.root / "metadata").glob("*.metadata.json"))) == 3
+    assert lake.ids() == list(range(4, 10))
 
 
 # -- commits that fail -------------------------------------------------------------------------------------------------
@@ -437,6 +454,54 @@ def test_a_commit_that_the_catalog_refuses_leaves_nothing(
 
     monkeypatch.setattr(SqlCatalog, "commit_table", refusing)
     with pytest.raises(TableChanged, match="the catalog refuses the commit"):
+        lake.delete([3])
+    assert lake.files() == before
+
+
+def test_files_stay_while_it_cannot_be_told_whether_the_commit_arrived(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    planned, real = lake.planned(), SqlCatalog.commit_table
+    look = lake.look([3])
+
+    def unreadable(*arguments: Any) -> Any:
+        raise OSError("connection reset")
+
+    def losing(*arguments: Any) -> Any:
+        real(*arguments)
+        monkeypatch.setattr(SqlCatalog, "load_table", unreadable)
+        raise CommitFailedException("conflict")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", losing)
+    readable = SqlCatalog.load_table
+    with pytest.raises(StorageError, match="connection reset"):
+        commit_change(PLACE, planned, [], look)
+    monkeypatch.setattr(SqlCatalog, "load_table", readable)
+    assert commit_change(PLACE, planned, [], look) == Change(0, 0, 0)
+    assert lake.ids() == [0, 1, 2, *range(4, 10)]
+
+
+@pytest.mark.parametrize("where", ["data", "metadata"])
+def test_an_attempt_whose_files_cannot_be_written_leaves_none(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(10))
+    before, real = lake.files(), PyArrowFileIO.new_output
+
+    def full(self: PyArrowFileIO, location: str) -> Any:
+        if "/snap-" in location:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, location)
+
+    if where == "metadata":
+        monkeypatch.setattr(PyArrowFileIO, "new_output", full)
+    else:
+        (lake.root / "data" / f"gnomon-{hashlib.sha256(WRITER.encode()).hexdigest()[:16]}-2").write_bytes(b"")
+        before = lake.files()
+    with pytest.raises(StorageError):
         lake.delete([3])
     assert lake.files() == before
 
@@ -510,6 +575,15 @@ def test_rows_that_the_version_does_not_have_are_an_error_and_nothing_is_committ
     with pytest.raises(SourceError, match=reason):
         commit_change(PLACE, lake.planned(), [], lambda: wrong)
     assert lake.table.metadata_location == before
+
+
+def test_a_data_file_that_is_listed_twice_is_an_error(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    data = foreign(lake, "a.parquet", parquet(rows_of(range(10))), record_count=10)
+    add(lake, data, data)
+    found = Deleted(version_of(lake.table, lake.table.current_snapshot()), {"data/a.parquet": BitMap64([3])})
+    with pytest.raises(SourceError, match=r"a\.parquet: .* that the table's version lists twice"):
+        commit_change(PLACE, lake.planned(), [], lambda: found)
 
 
 @pytest.mark.parametrize("broken", ["list", "manifest"])
@@ -849,7 +923,7 @@ def test_partition_values_of_all_types_are_as_they_were_in_manifests_that_are_wr
     table = catalog.load_table("db.u")
     before = partitions_of(table)
     assert before == {f"file:///f{at}": stored(row) for at, row in enumerate(rows)}
-    prepare(table, planned, "b", [], {("file:///f2", None)}, Operation.DELETE).send()
+    prepare(table, planned, "b", [], {Removed(0, "file:///f2")}, Operation.DELETE).send()
     table = catalog.load_table("db.u")
     del before["file:///f2"]
     assert partitions_of(table) == before
