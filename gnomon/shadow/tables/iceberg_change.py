@@ -93,6 +93,8 @@ def check_deletes(place: str) -> str:
 def _way(table: Table, name: str, with_files: bool) -> str:
     if (why := refused(table)) is not None:
         _refuse(why, name)
+    if table.format_version == 1:
+        _refuse("it has format version 1, which has no deletes; upgrade it to version 2", name)
     modes = UPSERT_MODES if with_files else (DELETE_MODE,)
     mode = next((table.properties[one] for one in modes if one in table.properties), "merge-on-read")
     if mode == COPY_ON_WRITE:

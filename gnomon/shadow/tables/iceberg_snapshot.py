@@ -1,4 +1,4 @@
-"""Commits of Iceberg tables, of the format versions 2 and 3, through any catalog of pyiceberg. A commit makes a
+"""Commits of Iceberg tables, of the format versions 1 to 3, through any catalog of pyiceberg. A commit makes a
 snapshot, by the rules of https://iceberg.apache.org/spec/: manifests of the files that it adds, the manifests of the
 files that it removes written anew, and the list of all manifests. pyiceberg itself writes neither deletes nor version
 3."""
@@ -64,7 +64,7 @@ from gnomon.shadow.tables.iceberg_files import (
 from gnomon.shadow.tables.lake_append import TableCommit, changed, outcome
 from gnomon.shadow.tables.lake_source import MAIN
 
-FORMAT_VERSIONS = (2, 3)
+FORMAT_VERSIONS = (1, 2, 3)
 APPEND, ATTEMPT = "gnomon.append", "gnomon.attempt"  # in the summary of a snapshot: the commit, and its attempt
 REFUSED = (BadRequestError, ValidationError)  # after any other error the commit may still arrive
 REFERENCED_DATA_FILE, EQUALITY_IDS = 143, 135  # field ids
@@ -148,8 +148,7 @@ def last_number(table: Table, name: str, uuid: str, writer: str) -> int:
 def refused(table: Table) -> str | None:
     """Why no snapshot can be made of the table; None where one can."""
     if table.format_version not in FORMAT_VERSIONS:
-        known = " and ".join(map(str, FORMAT_VERSIONS))
-        return f"it has format version {table.format_version}, and only {known} are written"
+        return f"it has format version {table.format_version}, and none after {FORMAT_VERSIONS[-1]} is written"
     if keys := sorted(key for key in table.properties if key.startswith("encryption.")):
         return f"it is encrypted ({keys[0]} is set)"
     if isinstance(table.metadata, TableMetadataV3) and table.metadata.next_row_id is None:
@@ -213,10 +212,9 @@ def prepare(
 ) -> Prepared:
     """Write the files of a snapshot on top of the table's current one; `token` is part of their names. `added` are data
     files and files of deletes; new data files are of the table's current schema and spec. `reader` may have kept old
-    manifests. Errors: StorageError where
-    the store failed, SourceError for damaged metadata, TableChanged for files that cannot be entries of the table."""
-    head = table.current_snapshot()
-    metadata = table.metadata
+    manifests. Errors: StorageError where the store failed, SourceError for damaged metadata, TableChanged for files
+    that cannot be entries of the table."""
+    head, metadata = table.current_snapshot(), table.metadata
     at = {"ref": MAIN, "snapshot-id": None if head is None else head.snapshot_id}
     requirements: list[Any] = [AssertTableUUID(uuid=metadata.table_uuid), AssertRefSnapshotId.model_validate(at)]
     if any(one.record["content"] == DATA for one in added):
@@ -360,12 +358,13 @@ class _Snapshot:
         names = {one.get("field-id"): one["name"] for one in schema["fields"]}
         members = MANIFEST_LIST_FILE_SCHEMAS[self.table.format_version].fields
         records = [
-            {one.name: old.get(names.get(one.field_id, one.name), one.initial_default) for one in members}
+            {"content": DATA}
+            | {one.name: old.get(names.get(one.field_id, one.name), one.initial_default) for one in members}
             for old in found
         ]
-        for count in (*FILE_COUNTS, *ROW_COUNTS):
-            if any(record[count] is None for record in records):
-                what = f"a list of manifests without {count}; run rewrite_manifests in the table's own engine"
+        for one in members:
+            if one.required and any(record[one.name] is None for record in records):
+                what = f"a list of manifests without {one.name}; run rewrite_manifests in the table's own engine"
                 raise UsageError(what, where)
         return records
 

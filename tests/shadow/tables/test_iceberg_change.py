@@ -6,10 +6,14 @@ import hashlib
 import io
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fastavro
@@ -17,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
@@ -28,6 +33,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV2, TableMetadataV3
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -51,7 +57,7 @@ from pyroaring import BitMap64
 
 from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables import NewFile, TableCommit, commit_to_table, lake_source, last_number
+from gnomon.shadow.tables import LakeContent, NewFile, TableCommit, commit_to_table, lake_source, last_number
 from gnomon.shadow.tables.iceberg import version_of
 from gnomon.shadow.tables.iceberg_append import data_files
 from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
@@ -60,6 +66,10 @@ from gnomon.shadow.tables.iceberg_snapshot import FileEntry, Removed, prepare
 from gnomon.shadow.tables.lake_append import Change, Deleted, Look
 from gnomon.sources.avro import numbers_of_rows
 from gnomon.sources.types import FIELD_ID
+from tests.golden.tables import TABLES
+from tests.golden.tables import Table as GoldenTable
+from tests.golden.tables.values import exact
+from tests.profiles import cases
 
 PLACE, NAME, WRITER = "here.db.t", "iceberg:here.db.t", "gnomon.test"
 SCHEMA = Schema(
@@ -553,7 +563,7 @@ def test_tables_whose_rows_are_not_deleted_are_refused_by_name(catalog: Catalog)
             commit_change(PLACE, lake.planned(), [], lambda: found)
     catalog.drop_table("db.t")
     Lake(catalog, 1)
-    with pytest.raises(UsageError, match="it has format version 1, and only 2 and 3 are written"):
+    with pytest.raises(UsageError, match="it has format version 1, which has no deletes"):
         check_deletes(PLACE)
 
 
@@ -848,7 +858,8 @@ def test_copy_on_write_of_version_3_keeps_the_ids_of_rows(catalog: Catalog, monk
 def test_copy_on_write_of_a_table_from_version_1_keeps_all_other_rows(catalog: Catalog) -> None:
     lake = Lake(catalog, 1)
     lake.table.append(rows_of(range(10)))
-    lake.table.append(rows_of(range(10, 20)))
+    lake.append(range(10, 20))
+    assert lake.ids() == list(range(20))
     with lake.table.transaction() as transaction:
         transaction.upgrade_table_version(2)
         transaction.set_properties({"write.delete.mode": "copy-on-write"})
@@ -965,7 +976,7 @@ def test_files_lie_where_the_table_puts_them(catalog: Catalog, version: int, tmp
     assert lake.ids() == [one for one in range(10) if one != 3]
 
 
-def test_iceberg_s_own_catalog_takes_the_commits_of_version_3(
+def test_iceberg_s_own_catalog_takes_the_commits(
     iceberg_rest: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It checks the ids of rows, and pyiceberg writes no metadata."""
@@ -984,3 +995,123 @@ def test_iceberg_s_own_catalog_takes_the_commits_of_version_3(
         lake.delete([4, 10])
         assert lake.ids() == [0, 3, *range(5, 10)]
         rest.drop_table("db.t")
+        first = Lake(rest, 1, PARTITIONS)  # whose rows can be appended
+        first.append(range(3))
+        first.append(range(3, 6))
+        assert first.ids() == list(range(6))
+        rest.drop_table("db.t")
+
+
+# -- histories ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_leaves_the_rows_that_it_should_at_each_version(catalog: Catalog, version: int, seed: int) -> None:
+    """Appends, deletes, upserts and changes of the way, at random, against a set of numbers."""
+    random = Random(seed)
+    lake = Lake(catalog, version)
+    live: set[int] = set()
+    expected: dict[int, set[int]] = {}
+    for _ in range(25):
+        some = {number for number in range(60) if random.random() < 0.2}
+        match random.randrange(6):
+            case 0:
+                if new := some - live:
+                    lake.append(new)
+                    live |= new
+            case 1 | 2:
+                assert lake.delete(some).rows == len(some & live)
+                live -= some
+            case 3 | 4:
+                assert lake.delete(some, lake.new_files(some)).rows == len(some & live)
+                live |= some
+            case 5:
+                keys = ["write.delete.mode", "write.merge.mode", "write.delete.granularity"]
+                values = [random.choice(["copy-on-write", "merge-on-read"]) for _ in range(2)]
+                values.append(random.choice(["file", "partition"]))
+                with lake.table.transaction() as transaction:
+                    transaction.set_properties(dict(zip(keys, values, strict=True)))
+        if (snapshot := lake.table.current_snapshot()) is not None:
+            expected[snapshot.snapshot_id] = set(live)
+    for snapshot_id, rows in expected.items():
+        assert lake.ids(snapshot_id) == sorted(rows)
+    assert len(expected) > 10
+
+
+def test_programs_that_commit_at_once_all_do_and_each_once(catalog: Catalog, version: int) -> None:
+    lake = Lake(catalog, version)
+    lake.append(range(40))
+    new = lake.new_files([100])
+    same = TableCommit(NAME, lake.uuid, "same", 1, ())
+    others = [TableCommit(NAME, lake.uuid, f"other.{number}", 1, ()) for number in range(3)]
+    calls = [partial(commit_change, PLACE, same, new, lake.look([0]))] * 2
+    calls += [partial(commit_change, PLACE, one, [], lake.look([at + 1, 5])) for at, one in enumerate(others)]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        done = [future.result() for future in [pool.submit(call) for call in calls]]
+    assert sorted(one.rows for one in done[:2]) == [0, 1]
+    assert sum(one.rows for one in done) == 5
+    assert lake.ids() == [4, *range(6, 40), 100]
+
+
+# -- tables of Spark ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.parametrize("golden", cases([one for one in TABLES if one.format == "iceberg"]), ids=str)
+def test_rows_of_tables_that_spark_wrote_are_deleted_and_no_others(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: GoldenTable, mode: str
+) -> None:
+    """The table's own files are only read: the commits write elsewhere."""
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", TableMetadataV2.model_dump_json)
+    for number, version in enumerate(golden.versions):
+        if version.gone or version.version == -1:
+            continue  # its files are gone, or it has none
+        place = f"here.db.t{number}"
+        table = catalog.register_table(f"db.t{number}", version.metadata)
+        if table.format_version == 1:
+            with pytest.raises(UsageError, match="format version 1"):
+                check_deletes(place)
+            continue
+        paths = {f"write.{kind}.path": f"file://{tmp_path}/{number}/{kind}" for kind in ("data", "metadata")}
+        update = SetPropertiesUpdate(updates={**paths, "write.delete.mode": mode})
+        catalog.commit_table(table, (), (update,))
+        content = lake_source(f"iceberg:{place}").content
+        masked = {path: BitMap64(rows) for path, rows in content.deleted().items()}
+        wanted = {path: rows for path in content.files if (rows := a_row(content, path, masked.get(path, BitMap64())))}
+        if mode == "copy-on-write":
+            wanted = {path: rows for path, rows in wanted.items() if content.files[path].format == "parquet"}
+        planned = TableCommit(f"iceberg:{place}", content.version.uuid, WRITER, 1, ())
+        found = Deleted(content.version, wanted)
+        assert commit_change(place, planned, [], lambda: found).rows == len(wanted)  # noqa: B023
+        after = lake_source(f"iceberg:{place}").content
+        if mode == "merge-on-read":
+            assert after.files == content.files
+            expected = {path: masked.get(path, BitMap64()) | wanted.get(path, BitMap64()) for path in after.files}
+        else:
+            assert {path for path in content.files if path not in after.files} == wanted.keys()
+            expected = {path: rows for path, rows in masked.items() if path not in wanted}
+        assert after.deleted() == {path: rows for path, rows in expected.items() if rows}
+        assert {one.location for one in after.equality_deletes()} == {
+            one.location for one in content.equality_deletes()
+        }
+        if not content.equality_deletes() and {one.format for one in content.files.values()} <= {"parquet"}:
+            rows_before, rows_after = (
+                Counter(str(exact(row)) for row in one.scan().to_arrow().to_pylist())
+                for one in (table, catalog.load_table(f"db.t{number}"))
+            )
+            assert rows_before.total() == version.row_count
+            assert rows_after <= rows_before
+            assert (rows_before - rows_after).total() == len(wanted)
+
+
+def a_row(content: LakeContent, path: str, masked: BitMap64) -> BitMap64:
+    """The number of a live row of a file, as pointers have it; none if it has none."""
+    where, kind = f"{content.root}/{path}", content.files[path].format
+    if kind == "avro":
+        with Path(where).open("rb") as file:
+            count = sum(1 for _ in fastavro.reader(file))
+        with storage_at(content.root).open(path) as reader:
+            numbers = numbers_of_rows(reader, np.arange(count)).tolist()
+    else:
+        numbers = range(pq.read_metadata(where).num_rows if kind == "parquet" else orc.ORCFile(where).nrows)
+    return BitMap64([one for one in numbers if one not in masked][:1])
