@@ -40,9 +40,11 @@ if TYPE_CHECKING:
         read_index,
         register,
         ship,
+        upsert,
         write_btree,
     )
     from gnomon.jobs.build import BuildResult, WriteResult
+    from gnomon.jobs.dedup import ChangeResult, delete
     from gnomon.jobs.dione import ImportResult
     from gnomon.service.application import create_app
     from gnomon.service.settings import Settings
@@ -77,6 +79,7 @@ __all__ = [
     "Answer",
     "BTreeError",
     "BuildResult",
+    "ChangeResult",
     "DamagedIndexFile",
     "DamagedMetadata",
     "DedupResult",
@@ -108,6 +111,7 @@ __all__ = [
     "build",
     "create_app",
     "declare_table",
+    "delete",
     "export_dione",
     "filter_new",
     "import_dione",
@@ -122,6 +126,7 @@ __all__ = [
     "register",
     "ship",
     "to_json",
+    "upsert",
     "write_btree",
 ]
 
@@ -141,6 +146,7 @@ _OF_SPARK = {
     "read_index",
     "register",
     "ship",
+    "upsert",
     "write_btree",
 }
 _OF_JOBS = {
@@ -149,10 +155,13 @@ _OF_JOBS = {
     "import_dione": "gnomon.jobs.dione",
     "load": "gnomon.jobs.load",
     "read_batch": "gnomon.jobs.dedup",
+    "upsert": "gnomon.jobs.dedup",
     "write_btree": "gnomon.jobs.build",
 }
 _MODULES = {
     "BuildResult": "gnomon.jobs.build",
+    "ChangeResult": "gnomon.jobs.dedup",
+    "delete": "gnomon.jobs.dedup",
     "DedupResult": "gnomon.jobs.dedup",
     "ImportResult": "gnomon.jobs.dione",
     "Origin": "gnomon.jobs.dedup",

@@ -25,7 +25,7 @@ class Command(NamedTuple):
     extra: str = ""
 
 
-TAKING_KEYS = ("get", "find")
+TAKING_KEYS = ("get", "find", "delete")
 COMMANDS = {
     "build": Command(
         "gnomon.commands.build",
@@ -46,6 +46,21 @@ COMMANDS = {
         "gnomon.commands.dedup",
         "Append the rows whose key the source does not have.",
         "gnomon dedup /indexes/crawl /landing/batch-17 --report rejected.parquet",
+    ),
+    "delete": Command(
+        "gnomon.commands.change",
+        "Delete the rows of keys in a Delta or Iceberg table.",
+        "gnomon delete /indexes/orders --keys forget.csv --dry-run",
+    ),
+    "upsert": Command(
+        "gnomon.commands.change",
+        "Replace and add rows by key in a Delta or Iceberg table.",
+        "gnomon upsert /indexes/orders /landing/changes-17 --order-by seq --delete-where op",
+    ),
+    "convert-deletes": Command(
+        "gnomon.commands.change",
+        "Replace the equality deletes of an Iceberg table.",
+        "gnomon convert-deletes /indexes/orders",
     ),
     "serve": Command(
         "gnomon.commands.serve",

@@ -5,13 +5,13 @@
 - `build`       the engine of builds; key-value folders
 - `join`        keys to entries and rows; the index and the payload are never shuffled
 - `datasource`  an index as a table of Spark SQL and of the catalog
-- `dedup`       appends of the rows of a batch whose key is new
+- `dedup`       appends of the rows of a batch whose key is new, and changes
 - `dione`       Dione's `IndexManager`, and the export of an index as a table of Dione
 """
 
 from gnomon.indexer.build import build, import_dione, write_btree
 from gnomon.indexer.datasource import declare_table, read_index, register
-from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch
+from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch, upsert
 from gnomon.indexer.dione import IndexManager, export_dione
 from gnomon.indexer.join import join_with_index, load, load_by_index
 from gnomon.indexer.spark import ship
@@ -39,5 +39,6 @@ __all__ = [
     "read_index",
     "register",
     "ship",
+    "upsert",
     "write_btree",
 ]

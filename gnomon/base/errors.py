@@ -47,7 +47,7 @@ class Action(Enum):
 
     # A run did not finish.
     RUN_AGAIN = "run it again"
-    APPEND_BATCH_AGAIN = "run gnomon dedup with that batch again"
+    APPEND_BATCH_AGAIN = "run the command with that batch again"
     FINISH_APPEND = (
         "run gnomon dedup with that batch on that source, or remove the append's record from the index and append the "
         "batch again"

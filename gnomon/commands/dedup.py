@@ -100,12 +100,12 @@ def dedup(
         started = engines.started(hive=hive)
         if is_new or full:
             opened = target.ready(started, full, progress, request.vanished)
-        rows = _rows(started, engines.session, batch, opened, format, options)
+        rows = read_rows(started, engines.session, batch, opened, format, options)
         result = append_rows(rows, target, request, progress)
     _show(result, json, report, source if is_new else None)
 
 
-def _rows(
+def read_rows(
     engine: Engine, spark: Any, batch: str, index: Index | None, format: str, options: dict[str, str] | None
 ) -> BatchRows:
     """The rows of the batch, for an engine; `spark` is the session of Spark's."""

@@ -1,15 +1,17 @@
-"""gnomon find: every row of some keys in all versions of a lake table."""
+"""gnomon find: every row of some keys in all versions of a lake table, and the proof that there is none."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND, NOT_FOUND
 from gnomon.commands.failures import one_line
-from gnomon.commands.get import parse_key_argument
+from gnomon.commands.get import key_texts, parse_key_argument
 from gnomon.commands.output import IndexFolder, complain, counted, print_json, say
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
+from gnomon.shadow.search import prove_erased as prove
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import MAIN
 
@@ -20,7 +22,11 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 def find(
     index: IndexFolder,
     keys: Annotated[
-        list[str], typer.Argument(metavar="KEY...", help="A key of several columns is a JSON object or list.")
+        list[str],
+        typer.Argument(
+            metavar="KEY...",
+            help="A key of several columns is a JSON object or list. - reads keys from standard input, one a line.",
+        ),
     ],
     all_versions: Annotated[
         bool, typer.Option("--all-versions", help="Search all versions of the Delta or Iceberg table.")
@@ -28,13 +34,20 @@ def find(
     orphans: Annotated[
         bool, typer.Option("--orphans", help="Also scan Parquet files below the table that no version lists.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print each row as a JSON line.")] = False,
+    prove_erased: Annotated[
+        bool,
+        typer.Option("--prove-erased", help="Search all files of the table; exit code 0 only if none holds a key."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print each row, or the proof, as a JSON line.")] = False,
 ) -> int:
     """List the rows of the keys in all versions of a table, also deleted ones whose bytes are still on disk. Exit code
-    0 when a row is on disk, 1 when none is, 3 when a file or version could not be read."""
-    if not all_versions:
-        raise UsageError("find: expected --all-versions; gnomon get prints the rows of one version")
-    opened = open_index(index)
+    0 when a row is on disk, 1 when none is, 3 when a file or version could not be read. With --prove-erased exit code 0
+    when no file holds a key, 1 when one does."""
+    if not all_versions and not prove_erased:
+        raise UsageError("find: expected --all-versions or --prove-erased; gnomon get prints the rows of one version")
+    opened, keys = open_index(index), list(key_texts(keys, None))
+    if prove_erased:
+        return _prove(index, [parse_key_argument(key, opened) for key in keys], keys, json)
     found = find_all_versions(storage_at(index), [parse_key_argument(key, opened) for key in keys], orphans)
     for row in found.rows:
         if json:
@@ -49,6 +62,28 @@ def find(
         complain("incomplete: what the lines above name was not searched")
         return FAILED
     return FOUND if any(row.on_disk for row in found.rows) else NOT_FOUND
+
+
+def _prove(index: str, keys: Sequence[object], texts: Sequence[str], json: bool) -> int:
+    """Prove that no file holds the keys. The keys of a report are those of `texts`."""
+    found = prove(storage_at(index), keys)
+    if json:
+        shown = found.to_json()
+        print_json({**shown, "holders": [{**one.to_json(), "key": texts[one.key]} for one in found.holders]})
+    else:
+        for one in found.holders:
+            say(f"{texts[one.key]}: row {one.row} of {one.file}: {one.hold}; {one.remedy}")
+        searched = f"{counted(found.files_by_index, 'file')} by the index, {found.files_scanned:,} by a scan"
+        outcome = "erased" if found.is_proven else "not erased" if found.holders else "not proven"
+        say(
+            f"{outcome}: {counted(found.keys, 'key')}, {counted(len(found.holders), 'row')} in files; searched "
+            f"{counted(len(found.versions), 'version')}, {searched}, in {found.seconds:.1f} s"
+        )
+    for failure in found.failures:
+        complain(failure)
+    if found.index_entries:
+        complain(f"entries of these keys in the index: {found.index_entries:,}; gnomon compact and vacuum remove them")
+    return FOUND if found.is_proven else FAILED if found.failures else NOT_FOUND
 
 
 def as_text(row: VersionedRow, key: str) -> str:

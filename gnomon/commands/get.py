@@ -16,10 +16,12 @@ from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.output import IndexFolder, complain, counted, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
-from gnomon.shadow.storage import as_location
+from gnomon.shadow.storage import as_location, join
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
+
+FILE_PATH, POSITION = "file_path", "pos"  # the columns of Iceberg's position deletes
 
 TableVersion = Annotated[
     str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
@@ -60,6 +62,12 @@ def get(
     snapshot: Annotated[int | None, typer.Option(help="Answer from this snapshot, not the newest.")] = None,
     table_version: TableVersion = None,
     newest: Newest = False,
+    pointers_only: Annotated[
+        bool,
+        typer.Option(
+            "--pointers-only", help="Print where the rows are, as position deletes have it: file_path and pos."
+        ),
+    ] = False,
     explain: Explain = False,
 ) -> int:
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
@@ -67,11 +75,13 @@ def get(
     opened = _opened(index, snapshot, table_version, newest)
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
-    texts = list(_texts(key or [], keys_file))
+    texts = list(key_texts(key or [], keys_file))
     if not texts and keys_file is None and key != ["-"]:
         raise UsageError("get: expected one key or more, - for those of standard input, or --keys FILE")
     keys = [parse_key_argument(text, opened) for text in texts]
     opened.check(keys, names, conditions)
+    if pointers_only:
+        return _print_pointers(opened, texts, keys, conditions, format)
     if format == "arrow":
         return _print_arrow(opened, texts, keys, names, conditions, limit)
     write = _csv_writer(names or opened.view.columns) if format == "csv" else _say_json
@@ -101,7 +111,7 @@ def _opened(index: str, snapshot: int | None, table_version: str | None, newest:
     return open_index(index, snapshot, table_version=table_version, newest=newest)
 
 
-def _texts(given: list[str], keys_file: str | None) -> Iterator[str]:
+def key_texts(given: list[str], keys_file: str | None) -> Iterator[str]:
     """Yield the keys as text: first the arguments, then the lines of the file. Empty lines are skipped."""
     for text in given:
         if text == "-" and len(given) == 1:
@@ -161,6 +171,33 @@ def _print_arrow(
     for number in absent:
         _complain_absent(opened, texts[number], keys[number], conditions)
     return NOT_FOUND if absent else FOUND
+
+
+def _print_pointers(
+    opened: Index, texts: Sequence[str], keys: Sequence[object], conditions: Mapping[str, Sequence[str]], format: str
+) -> int:
+    """Print file and number of each row, sorted, without reading a row. UsageError for a format whose pointers are no
+    numbers of rows."""
+    spec, code = opened.spec, FOUND
+    if spec.format not in ("parquet", "orc"):
+        raise UsageError(f"--pointers-only: rows of {spec.format} files have no numbers; expected Parquet or ORC")
+    rows: set[tuple[str, int]] = set()
+    for text, key in zip(texts, keys, strict=True):
+        found = opened.lookup(key, conditions)
+        rows |= {(join(spec.source.location, one.data_filename), one.data_offset) for one in found}
+        if not found:
+            _complain_absent(opened, text, key, conditions)
+            code = NOT_FOUND
+    if format == "arrow":
+        paths, numbers = ([row[i] for row in sorted(rows)] for i in (0, 1))
+        table = pa.table({FILE_PATH: pa.array(paths, pa.string()), POSITION: pa.array(numbers, pa.int64())})
+        with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as out:
+            out.write_table(table)
+        return code
+    write = _csv_writer([FILE_PATH, POSITION]) if format == "csv" else _say_json
+    for path, number in sorted(rows):
+        write({FILE_PATH: path, POSITION: number})
+    return code
 
 
 def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:

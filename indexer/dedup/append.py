@@ -3,13 +3,15 @@ check and write; and the micro-batches of a streaming query, each once, even if 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property, reduce
 from operator import or_
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, StringType, StructType
+from pyspark.sql.types import AtomicType, BooleanType, StringType, StructType
 
 from gnomon.indexer.build import SparkEngine
 from gnomon.indexer.dedup.check import arrow_types, stage, with_status, with_texts
@@ -30,13 +32,16 @@ from gnomon.indexer.spark import (
 )
 from gnomon.jobs import Progress, Stages
 from gnomon.jobs.dedup import (
+    DELETES,
     DIGEST,
     NULLS,
     AppendRequest,
     BatchFile,
     BatchPlan,
     BatchRows,
+    ChangeResult,
     DedupResult,
+    DeleteMarker,
     LocalRows,
     Origin,
     SourceCast,
@@ -50,10 +55,12 @@ from gnomon.jobs.dedup import (
     hashed_text,
     hashed_type,
     members_of,
+    of_source,
     plan_batch,
     read_batch_locally,
     rows_of,
     task_shares,
+    upsert_rows,
 )
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, common_type, key_names
 from gnomon.shadow import Index, UsageError
@@ -67,6 +74,8 @@ IN_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")  # time zones in which the tex
 
 class SparkRows:
     """A DataFrame as the rows of a batch."""
+
+    deletes: DeleteMarker | None = None
 
     def __init__(self, spark: SparkSession, batch: object) -> None:
         self.spark = spark
@@ -86,11 +95,12 @@ class SparkRows:
         self._cast(index, index.spec)
 
     def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+        columns = of_source(self.schema, self.deletes)
         if index is None:
-            return first_cast(self.schema, spec)
+            return first_cast(columns, spec)
         if spec.is_of_table and not spec.is_of_lake:
             check_zone(spec, str(self.spark.conf.get("spark.sql.session.timeZone")))
-        return cast_to(index, self.schema, common_type)
+        return cast_to(index, columns, common_type)
 
     def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
         return self._cast(index, spec).columns
@@ -111,8 +121,12 @@ class SparkRows:
         order = [(f"{ORDER_PREFIX}{i}", down) for i, (_, down) in enumerate(check.order)]  # of the batch's own columns
         ordered = [column(name).alias(ours) for (name, _), (ours, _) in zip(check.order, order, strict=True)]
         hashed = with_hash(self.batch, self.schema, spec.partitions)
-        rows = with_texts(hashed, cast.texts, _in_source(cast, self.schema), [column(DIGEST), *ordered])
-        checked = with_status(rows, spec, at, type(check)(check.scope, order, check.null_keys), self._counters)
+        kept = [column(DIGEST), *ordered]
+        if (deletes := self.deletes) is not None:
+            hashed = with_read_columns(hashed, [ReadColumn(DELETES, BooleanType(), deletes.column, deletes)])
+            kept.append(column(DELETES))
+        rows = with_texts(hashed, cast.texts, _in_source(cast, self.schema), kept)
+        checked = with_status(rows, spec, at, replace(check, order=order), self._counters)
         has_null = reduce(or_, [column(name).isNull() for name in key_names(spec)])
         with spark_stage(stages, self.spark, "check and write"):
             return stage(
@@ -122,6 +136,7 @@ class SparkRows:
                 staging.folder,
                 staging.name,
                 staging.rejected,
+                staging.keys,
             )
 
     @cached_property
@@ -188,6 +203,21 @@ def append_new(
     rows: BatchRows = as_rows(batch) if spark is None else SparkRows(spark, batch)
     request = AppendRequest(batch_id, scope, order_by, null_keys, report, origin, full, accept_vanished)
     return append_rows(rows, index, request, progress)
+
+
+def upsert(
+    spark: SparkSession | None,
+    index: Place,
+    batch: DataFrame | LocalRows | pa.Table,
+    batch_id: str,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ChangeResult:
+    """Put the rows of `batch` in the place of those with their key, and add the others:
+    `gnomon.jobs.dedup.upsert_rows`, which has the options. With None in place of the session this process does the
+    work; the batch is an Arrow table, or of `read_batch(None, ...)`."""
+    rows: BatchRows = as_rows(batch) if spark is None else SparkRows(spark, batch)
+    return upsert_rows(rows, index, batch_id, progress, **options)
 
 
 QUERY_ID = "sql.streaming.queryId"  # a property of a query's thread; its checkpoint keeps it, unlike the run's id

@@ -31,6 +31,7 @@ from gnomon.indexer.spark import (
 from gnomon.jobs import dedup as jobs
 from gnomon.jobs.dedup import (
     ATTEMPT_BITS,
+    DELETES,
     DIGEST,
     NEW,
     NULLS,
@@ -44,7 +45,7 @@ from gnomon.jobs.dedup import (
     Layout,
     PartitionText,
     Piece,
-    RejectedAt,
+    SideFilesAt,
     Staged,
     StagingWriter,
     check_arguments,
@@ -148,7 +149,7 @@ def with_status(
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     # The hash comes first: keys with a common prefix (URLs) would be compared byte by byte.
     sorted_by = [F.xxhash64(*map(column, compared)), *map(column, compared), *ordered, column(PLACE)]
-    status = _status(spec, at, within, options.null_keys, counters)
+    status = _status(spec, at, options, counters)
     rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
     return with_column_in_arrow(rows, STATUS, LongType(), compared, status)
 
@@ -161,13 +162,13 @@ def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]
 
 
 def _status(
-    spec: IndexSpec, at: AtSnapshot | None, within: Sequence[str], null_keys: str, counters: LookupCounters | None
+    spec: IndexSpec, at: AtSnapshot | None, options: CheckOptions, counters: LookupCounters | None
 ) -> Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]]:
     """The function from the keys of sorted rows, and their partition columns `within`, to their STATUS."""
 
     def status(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
         index = None if at is None else lambda: open_in_worker(at)
-        check, task = KeyCheck(spec, index, within, null_keys, counters), _task() << TASK_BITS
+        check, task = KeyCheck(spec, index, options, counters), _task() << TASK_BITS
         named = (pa.RecordBatch.from_arrays(list(one), [str(i) for i in range(len(one))]) for one in batches)
         for keys in gathered(named, CHUNK_ROWS, CHUNK_BYTES):
             yield pa.array(check.outcomes(keys.columns) | task)
@@ -190,11 +191,17 @@ PIECE = StructType(
 
 
 def stage(
-    checked: DataFrame, names: Sequence[str], layout: Layout, folder: str, name: str, rejected: RejectedAt | None
+    checked: DataFrame,
+    names: Sequence[str],
+    layout: Layout,
+    folder: str,
+    name: str,
+    rejected: SideFilesAt | None,
+    keys: Sequence[str] | None,
 ) -> Staged:
     """Write the new rows of a batch, checked by `with_status`, to a folder below the source's root. `name` is the
     prefix of the file names. `names` are the batch's columns; `checked` has DIGEST and NULLS, too. With `rejected` the
-    other rows are written there. StageRunAgain where the job has to run again."""
+    other rows are written there, with `keys` those of a change. StageRunAgain where the job has to run again."""
     for i, partition in enumerate(layout.partitions):
         checked = checked.withColumn(f"{PART_PREFIX}{i}", column(partition))
     checked = _with_split(checked, layout)
@@ -202,7 +209,7 @@ def stage(
     if rejected is None:
         is_new = column(STATUS).bitwiseAND(OF_ROW) == NEW
         columns = [F.when(is_new, column(one)).alias(one) for one in names]
-        kept = [STATUS, NULLS, DIGEST, *parts]
+        kept = [STATUS, NULLS, DIGEST, *parts, *(keys or ()), *(one for one in checked.columns if one == DELETES)]
     else:
         columns = [column(one) for one in names]
         kept = [one for one in checked.columns if one.startswith(KEY_PREFIX)]
@@ -211,7 +218,7 @@ def stage(
     is_adaptive = rows.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
     rows = rebalanced(rows, by) if is_adaptive else rows.repartition(*by)
     rows = rows.sortWithinPartitions(*map(column, parts)) if parts else rows
-    writing = _writing(layout, folder, rejected)
+    writing = _writing(layout, folder, rejected, keys)
     pieces = [Piece(*row) for row in map_batches(rows, writing, PIECE).collect()]
     return staged_of(storage_at(layout.root), folder, name + layout.style.ending, pieces)
 
@@ -231,12 +238,12 @@ def _with_split(checked: DataFrame, layout: Layout) -> DataFrame:
 
 
 def _writing(
-    layout: Layout, folder: str, rejected: RejectedAt | None
+    layout: Layout, folder: str, rejected: SideFilesAt | None, keys: Sequence[str] | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     kinds = [pa.string()] * len(TEXTS) + [pa.int64()] * len(NUMBERS)
 
     def writing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = StagingWriter(layout, folder, rejected)
+        task = StagingWriter(layout, folder, rejected, keys)
         for batch in batches:
             task.add(batch)
         columns = zip(*task.end(), strict=True)

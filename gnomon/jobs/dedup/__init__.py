@@ -10,6 +10,8 @@
 - `local_rows`     the rows of a batch in this process
 - `target`         the index of an append, brought up to date
 - `append`         appends the rows whose key is new, each key once
+- `row_search`     the rows of a table with the keys of a change
+- `change`         deletes and replaces rows of a lake table by key
 """
 
 from gnomon.jobs.dedup.append import AppendRequest, DedupResult, append_new, append_rows, read_batch
@@ -22,23 +24,35 @@ from gnomon.jobs.dedup.batch_plan import (
     rows_of,
     task_shares,
 )
+from gnomon.jobs.dedup.change import (
+    ChangeResult,
+    change_rows,
+    convert_equality_deletes,
+    delete,
+    key_table,
+    upsert,
+    upsert_rows,
+)
 from gnomon.jobs.dedup.check import (
     ATTEMPT_BITS,
+    DELETES,
     NEW,
     OF_ROW,
     STATUS,
     TASK_BITS,
     CheckOptions,
+    DeleteMarker,
     KeyCheck,
     check_arguments,
     check_within,
     columns_within,
+    of_source,
     order_of,
     within_names,
 )
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
-from gnomon.jobs.dedup.rejected import RejectedAt
+from gnomon.jobs.dedup.rejected import SideFilesAt
 from gnomon.jobs.dedup.row_digest import digest_of, hashed_text, hashed_type
 from gnomon.jobs.dedup.source_cast import PartitionText, SourceCast, cast_to, first_cast, partition_texts, text_of
 from gnomon.jobs.dedup.staging import (
@@ -58,6 +72,7 @@ from gnomon.jobs.dedup.target import Origin, Target
 
 __all__ = [
     "ATTEMPT_BITS",
+    "DELETES",
     "DIGEST",
     "NEW",
     "NULLS",
@@ -70,15 +85,17 @@ __all__ = [
     "BatchFile",
     "BatchPlan",
     "BatchRows",
+    "ChangeResult",
     "CheckOptions",
     "DedupResult",
+    "DeleteMarker",
     "KeyCheck",
     "Layout",
     "LocalRows",
     "Origin",
     "PartitionText",
     "Piece",
-    "RejectedAt",
+    "SideFilesAt",
     "SourceCast",
     "Staged",
     "Staging",
@@ -89,14 +106,19 @@ __all__ = [
     "as_rows",
     "batch_digest",
     "cast_to",
+    "change_rows",
     "check_arguments",
     "check_within",
     "columns_within",
+    "convert_equality_deletes",
+    "delete",
     "digest_of",
     "first_cast",
     "hashed_text",
     "hashed_type",
+    "key_table",
     "members_of",
+    "of_source",
     "order_of",
     "part_columns",
     "partition_texts",
@@ -107,5 +129,7 @@ __all__ = [
     "staged_of",
     "task_shares",
     "text_of",
+    "upsert",
+    "upsert_rows",
     "within_names",
 ]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,19 @@ import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.jobs.build import Vanished
-from gnomon.jobs.dedup.check import ALL_PRESENT, CheckOptions, check_arguments, columns_within, order_of
-from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, layout_of, layout_of_lake
+from gnomon.jobs.dedup.check import (
+    ALL_PRESENT,
+    ChangeOptions,
+    CheckOptions,
+    check_arguments,
+    columns_within,
+    order_of,
+)
+from gnomon.jobs.dedup.layout import Layout, check_appendable, first_layout, keys_layout, layout_of, layout_of_lake
 from gnomon.jobs.dedup.local_rows import LocalRows, as_rows, read_batch_locally
-from gnomon.jobs.dedup.rejected import RejectedAt, rejected_folder, report_target, write_report
+from gnomon.jobs.dedup.rejected import SideFilesAt, rejected_folder, report_target, write_report
 from gnomon.jobs.dedup.row_digest import row_count
+from gnomon.jobs.dedup.row_search import NothingFound, RowsMoved, SeveralRows
 from gnomon.jobs.dedup.staging import COUNTS, FILES, BatchRows, Staged, StageRunAgain, Staging
 from gnomon.jobs.dedup.target import ORIGIN, Origin, Target, bring_up_to_date, finish_appends
 from gnomon.jobs.stages import Progress, Stages, job_span
@@ -42,7 +51,7 @@ from gnomon.shadow.commit import (
 from gnomon.shadow.errors import ConcurrentCommit, SourceError, StalePointer, StorageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, Storage, as_location, patiently, probe, storage_at
-from gnomon.shadow.tables import NewFile, TableCommit, append_target, check_commit
+from gnomon.shadow.tables import NewFile, PlannedChange, TableCommit, append_target, check_commit
 from gnomon.sources import Options
 
 PART = re.compile(r"part-(\d+)-of-(\d+)-(?:[A-Za-z0-9-]*-)?([0-9a-f]{16})-([0-9a-f]{16})-keep\.")
@@ -86,7 +95,8 @@ class AppendRequest:
     `report` is the path of a new Parquet file on a local disk for the rows that are not appended, each with the reason
     and the pointer to the row that was there first. `origin` says how to build an index that does not exist yet. With
     `full` every file is indexed again first. `accept_vanished` drops files first that are gone from the source.
-    UsageError for an unknown scope or treatment of null keys."""
+    `change`: the batch also replaces or deletes rows (`gnomon.jobs.dedup.change`). UsageError for an unknown scope or
+    treatment of null keys."""
 
     batch_id: str
     scope: str = "table"
@@ -96,9 +106,10 @@ class AppendRequest:
     origin: Origin | None = None
     full: bool = False
     accept_vanished: bool = False
+    change: ChangeOptions | None = None
 
     def __post_init__(self) -> None:
-        check_arguments(self.scope, self.order_by, self.null_keys)
+        check_arguments(self.scope, self.order_by, self.null_keys, self.change is not None)
 
     @property
     def vanished(self) -> Vanished:
@@ -124,8 +135,7 @@ def append_rows(
     begin, stages = time.perf_counter(), Stages(progress)
     target = index if isinstance(index, Target) else Target(index, request.origin)
     report = None if request.report is None else report_target(as_location(request.report), list(rows.columns))
-    check = CheckOptions(request.scope, order_of(rows.columns, request.order_by), request.null_keys)
-    run = _Run(target, rows, request, check, stages, progress)
+    run = Run(target, rows, request, stages, progress)
     with rows.engine.errors(), job_span("dedup", target.location) as span:
         if request.full:
             with stages.stage("full build"):
@@ -148,17 +158,23 @@ def append_rows(
 
 
 @dataclass
-class _Run:
+class Run:
     """A run of `append_rows`. `number` and `token` belong to its latest attempt."""
 
     target: Target
     rows: BatchRows
     request: AppendRequest
-    check: CheckOptions
     stages: Stages
     progress: Progress | None
     number: int = 0
     token: str = ""
+
+    def __post_init__(self) -> None:
+        request = self.request
+        order = order_of(self.rows.columns, request.order_by)
+        if request.change is not None:  # the last copy wins, the first of those that are equal
+            order = [(name, not down) for name, down in order]
+        self.check = CheckOptions(request.scope, order, request.null_keys, request.change)
 
     @property
     def index(self) -> str:
@@ -175,13 +191,15 @@ class _Run:
         for attempt in range(ATTEMPTS if known is None else 0):
             opened = self.target.opened
             if opened is not None:
-                check_appendable(self.index, opened.spec)
+                if self.request.change is None:
+                    check_appendable(self.index, opened.spec)
                 if not opened.spec.is_of_lake:  # a newer version may have other columns
                     with suppress(SourceError):  # a file changed since it was indexed: `_layout` checks again
                         rows.check_columns(opened)  # before the indexing, which may take hours
             wait(attempt)
             with self.stages.stage("bring up to date"):
-                log = bring_up_to_date(rows.engine, self.target, self.progress, self.request.vanished)
+                change, vanished = self.request.change, self.request.vanished
+                log = bring_up_to_date(rows.engine, self.target, self.progress, vanished, change)
             known = find_batch(self.storage, batch_id)
             if known is not None:  # begun by a run that died, or by a concurrent run
                 is_known = batch_id not in [append.batch for append in log.open]
@@ -219,13 +237,14 @@ class _Run:
         if opened is None:
             spec = self.target.required_origin().first_spec(rows.schema)
         else:
-            check_appendable(self.index, opened.spec)
             spec = opened.spec
+            if self.request.change is None:
+                check_appendable(self.index, spec)
             check = replace(check, null_keys=_null_keys(opened, self.request.batch_id, check.null_keys))
         layout, planned = self._layout(opened, spec)
         source = storage_at(spec.source.location)
         folder = staging_folder(self.storage.root, self.number, self.token)
-        rejected = RejectedAt(self.storage.root, self._rejected_folder) if self.request.report is not None else None
+        rejected = SideFilesAt(self.storage.root, self._rejected_folder) if self.request.report is not None else None
         probe(self.storage)
         try:
             staging = Staging(opened, spec, check, layout, folder, self._file_name, rejected)
@@ -238,11 +257,13 @@ class _Run:
                 )
             if planned is not None:  # a commit that can never succeed would block all later appends
                 pairs = zip(staged.files, staged.file_partitions, strict=True)
-                check_commit(planned, [NewFile(file.staged, file.size, file.rows, part) for file, part in pairs])
+                if staged.files:
+                    check_commit(planned, [NewFile(file.staged, file.size, file.rows, part) for file, part in pairs])
+                planned = self._with_change(planned, staged, source.root)
         except Exception as error:
             self._throw_away(source, folder)
             # The append that took the number removes the staged files of the others.
-            if isinstance(error, StageRunAgain) or open_log(self.storage).last >= self.number:
+            if isinstance(error, StageRunAgain | RowsMoved) or open_log(self.storage).last >= self.number:
                 return False
             raise
         with self.stages.stage("commit append"):
@@ -253,6 +274,23 @@ class _Run:
             self._throw_away(source, folder)
         return is_committed
 
+    def _with_change(self, planned: TableCommit, staged: Staged, root: str) -> TableCommit:
+        """The planned commit with the rows that it deletes, which this looks up. UsageError where the change would be
+        refused at the table's version."""
+        options = self.request.change
+        if options is None:
+            return planned
+        change = PlannedChange(staged.key_files, options.inserts, options.replaces_all)
+        search, source = self.target.search(root, self.token, change), self.target.source()
+        try:
+            with self.stages.stage("look up"):
+                found = search.newest(partial(self.target.build, self.rows.engine, source, self.progress))
+        except SeveralRows as error:
+            raise UsageError(f"{error.what}; nothing was changed", error.path) from None
+        if not (found.rows or staged.files or options.named):
+            raise NothingFound("the keys have no row; nothing was changed", planned.name)
+        return replace(planned, change=change)
+
     def _layout(self, opened: Index | None, spec: IndexSpec) -> tuple[Layout, TableCommit | None]:
         """The layout of the new files, and the commit of a lake table that will add them. UsageError where the batch
         has other columns than the source."""
@@ -260,6 +298,10 @@ class _Run:
         if opened is None:
             return first_layout(spec, rows.as_source(None, spec)), None
         if spec.is_of_lake:
+            if (change := self.request.change) is not None and not change.adds:
+                version = opened.view.snapshot.table
+                uuid = version.uuid if version is not None else ""
+                return keys_layout(spec), plan_commit(self.storage, self.number, spec.source.name, uuid)
             rows.check_columns(opened)
             target = append_target(spec.source.name, spec.partition_types)
             return layout_of_lake(spec, target), plan_commit(self.storage, self.number, spec.source.name, target.uuid)

@@ -1,14 +1,17 @@
-"""The check of a batch: which of its rows have a key that the source does not have.
+"""The check of a batch: which of its rows have a key that the source does not have, or, for a change, which of them
+become the row of their key.
 
 Rows are checked in the order of their keys, with the copies of a key in the requested order: the first copy of each is
 looked up in the index, Bloom filter first."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, comparable
@@ -16,16 +19,25 @@ from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names, narrowing, s
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
+from gnomon.shadow.values import shown_key, to_json
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")
-NEW, DUPLICATE, PRESENT, REJECTED = range(4)  # the outcome of a row
+# The outcome of a row. In a change NEW rows are written, whether their key is there or not; ABSENT ones are left out,
+# since their key is not there; DELETING ones only delete.
+NEW, DUPLICATE, PRESENT, REJECTED, ABSENT, DELETING = range(6)
 OF_ROW, TASK_BITS, ATTEMPT_BITS = 7, 3, 40  # fields of a status: outcome of the row, and its task and attempt
+REFUSE = "refuse"  # for null keys of a change
+NULL_KEYS_OF_CHANGE = (REFUSE, "reject", "dedup")
 ALL_PRESENT = "present"  # for null keys: the source has all of them
 OF_NULLS = {"keep": NEW, "reject": REJECTED, ALL_PRESENT: PRESENT}
 STATUS = f"{KEY_PREFIX}status"
 WITHIN_PREFIX = f"{KEY_PREFIX}within_"  # of partition columns that separate equal keys
 DESCENDING = " desc"
+DELETES = f"{KEY_PREFIX}deletes"  # whether a row deletes the rows with its key
+# The words of change feeds, without regard to case.
+DELETE_WORDS = ("d", "delete")
+WRITE_WORDS = ("c", "r", "i", "u", "create", "read", "insert", "update", "upsert", "update_postimage")
 
 Columns = list[pa.Array]
 Bools = npt.NDArray[np.bool_]
@@ -33,20 +45,74 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class DeleteMarker:
+    """Which rows of a batch only delete the rows with their key: those that `column` marks (true, or a word of
+    DELETE_WORDS), or with `where_null` those in which it is null. A column that marks is no column of the source."""
+
+    column: str
+    where_null: bool = False
+
+    def __call__(self, given: pa.Array) -> pa.Array:
+        """A flag for each value. UsageError for a value that is neither a mark nor none."""
+        if self.where_null:
+            return given.is_null()
+        if not (pa.types.is_boolean(given.type) or pa.types.is_string(given.type)):
+            raise UsageError(f"batch: column {self.column}: {given.type} marks no deletes; expected boolean or string")
+        words = given.cast(pa.string())
+        lower = pc.utf8_lower(words)
+        flags = pc.is_in(lower, pa.array(["true", *DELETE_WORDS]))
+        odd = pc.invert(pc.or_(flags, pc.is_in(lower, pa.array(["false", *WRITE_WORDS]))))
+        if pc.any(odd).as_py():
+            raise UsageError(
+                f"batch: column {self.column}",
+                expected=f"true, false, or one of {', '.join((*DELETE_WORDS, *WRITE_WORDS))}",
+                found=repr(words.filter(odd)[0].as_py()),
+            )
+        return flags
+
+    def without(self, names: pa.Schema) -> pa.Schema:
+        """The columns of a batch that are columns of the source. UsageError where it lacks the marker's."""
+        if self.column not in names.names:
+            raise UsageError(f"batch: no column {self.column}, which marks deletes; it has {', '.join(names.names)}")
+        return names if self.where_null else pa.schema([one for one in names if one.name != self.column])
+
+
+def of_source(batch: pa.Schema, deletes: DeleteMarker | None) -> pa.Schema:
+    """The columns of a batch that are columns of the source."""
+    return batch if deletes is None else deletes.without(batch)
+
+
+@dataclass(frozen=True)
+class ChangeOptions:
+    """What a batch changes in its table, beyond an append. It has rows to add (`adds`), or only keys to delete. Rows
+    with new keys are added if it `inserts`. It `replaces_all` rows of a key, or is refused where a key has several.
+    With `named` its name is on record even if it changes nothing."""
+
+    adds: bool = True
+    inserts: bool = True
+    replaces_all: bool = False
+    named: bool = True
+
+
+@dataclass(frozen=True)
 class CheckOptions:
-    """The options of a check: `scope` and `null_keys` as in `filter_new`, the order of copies as in `order_of`."""
+    """The options of a check: `scope` and `null_keys` as in `filter_new`, the order of copies as in `order_of`. In a
+    `change`, rows are written whether their key is there or not, and copies in the batch are refused where no order
+    tells the last one."""
 
     scope: str
     order: Sequence[tuple[str, bool]]
     null_keys: str
+    change: ChangeOptions | None = None
 
 
-def check_arguments(scope: str, order_by: Sequence[str], null_keys: str) -> None:
+def check_arguments(scope: str, order_by: Sequence[str], null_keys: str, is_change: bool = False) -> None:
     """Raise UsageError for invalid arguments of a check."""
+    known = NULL_KEYS_OF_CHANGE if is_change else NULL_KEYS
     if scope not in SCOPES:
         raise UsageError(f"scope: expected one of {', '.join(SCOPES)}, found {scope!r}")
-    if null_keys not in NULL_KEYS:
-        raise UsageError(f"null_keys: expected one of {', '.join(NULL_KEYS)}, found {null_keys!r}")
+    if null_keys not in known:
+        raise UsageError(f"null_keys: expected one of {', '.join(known)}, found {null_keys!r}")
     check_names("order_by", order_by)
 
 
@@ -94,14 +160,14 @@ class KeyCheck:
         self,
         spec: IndexSpec,
         index: Callable[[], Index] | None,
-        within: Sequence[str],
-        null_keys: str,
+        options: CheckOptions,
         counters: LookupCounters | None,
     ) -> None:
+        within = columns_within(spec, options.scope)
         self._spec = spec
-        self._index = index
+        self._options = options
+        self._index = None if options.change is not None and options.change.inserts else index
         self._within = within
-        self._null_keys = null_keys
         self._counters = counters
         self._kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in within]
         self._names = [*key_names(spec), *within_names(within)]
@@ -113,20 +179,41 @@ class KeyCheck:
         first, self._last = _begins(arrays, self._kinds, self._last)
         nulls = np.logical_or.reduce([_nulls(array) for array in arrays[: len(self._spec.keys)]])
         found = np.where(first, NEW, DUPLICATE).astype(np.int64)
-        if self._null_keys != "dedup":
-            found[nulls] = OF_NULLS[self._null_keys]
+        null_keys = self._options.null_keys
+        if null_keys == REFUSE and nulls.any():
+            raise UsageError(
+                "batch: a row has a null in its key; leave such rows out (--null-keys reject), or take null as a value "
+                "that equals null (--null-keys dedup); nothing was changed"
+            )
+        if null_keys in OF_NULLS:
+            found[nulls] = OF_NULLS[null_keys]
             first = first & ~nulls
+        is_change = self._options.change is not None
+        if is_change and not self._options.order and (found == DUPLICATE).any():
+            self._refuse_copies(arrays, int(np.flatnonzero(found == DUPLICATE)[0]))
         asked = np.flatnonzero(first)
         if self._index is not None and len(asked):
             rows = pa.RecordBatch.from_arrays([array.take(pa.array(asked)) for array in arrays], self._names)
             stats = MatchStats()
             held = self._index().holds(*held_keys(rows, self._spec, self._within), stats)
-            found[asked[held.to_numpy(zero_copy_only=False)]] = PRESENT
+            there = held.to_numpy(zero_copy_only=False)
+            if is_change:
+                found[asked[~there]] = ABSENT
+            else:
+                found[asked[there]] = PRESENT
             if self._counters is not None:
                 self._counters.add(stats)
                 self._counters.keys.add(len(asked))
                 self._counters.matched.add(held.true_count)
         return found
+
+    def _refuse_copies(self, arrays: Columns, row: int) -> NoReturn:
+        keys = zip(self._spec.keys, arrays, strict=False)
+        shown = ", ".join(f"{key.name} {to_json(shown_key(array[row].as_py(), key))}" for key, array in keys)
+        raise UsageError(
+            f"batch: two rows have the key {shown}, and nothing says which is the last; name the column that orders "
+            "them with --order-by (order_by=); nothing was changed"
+        )
 
 
 def held_keys(

@@ -130,6 +130,12 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
     return layout
 
 
+def keys_layout(spec: IndexSpec) -> Layout:
+    """The layout for a change that writes no data file."""
+    style = style_of(None, "parquet", {})
+    return Layout(spec.source.location, spec.format, style, spec.read_options, pa.schema([]))
+
+
 def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:
     """The layout of a source without files and without an index."""
     columns = _some(batch, [name for name in batch.names if name not in spec.partitions])

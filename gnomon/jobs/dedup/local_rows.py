@@ -19,7 +19,16 @@ from gnomon.btree.key_types import value_type
 from gnomon.btree.keys import adjacent, comparable
 from gnomon.jobs.build import Engine, LocalEngine
 from gnomon.jobs.dedup.batch_plan import BatchFile, members_of, plan_batch, rows_of
-from gnomon.jobs.dedup.check import STATUS, KeyCheck, check_within, columns_within, within_names
+from gnomon.jobs.dedup.check import (
+    DELETES,
+    STATUS,
+    DeleteMarker,
+    KeyCheck,
+    check_within,
+    columns_within,
+    of_source,
+    within_names,
+)
 from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
@@ -48,6 +57,8 @@ class LocalRows:
     """The rows of a batch for this process. `read` yields them, with the named columns, in the same order each time.
     `memory` is the number of bytes that sorting may take."""
 
+    deletes: DeleteMarker | None = None
+
     def __init__(self, schema: pa.Schema, read: Read, memory: int = MEMORY_BYTES) -> None:
         self.schema = schema
         self.engine: Engine = LocalEngine(memory)
@@ -64,10 +75,11 @@ class LocalRows:
         yield from self._read(names)
 
     def check_columns(self, index: Index) -> None:
-        cast_to(index, self.schema)
+        cast_to(index, of_source(self.schema, self.deletes))
 
     def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
-        return first_cast(self.schema, spec) if index is None else cast_to(index, self.schema)
+        columns = of_source(self.schema, self.deletes)
+        return first_cast(columns, spec) if index is None else cast_to(index, columns)
 
     def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
         return self._cast(index, spec).columns
@@ -198,9 +210,7 @@ class _Work:
                 sorter.add(pa.Table.from_arrays([*keys, *order, places, number], named))
                 rows += batch.num_rows
             index = staging.index
-            check = KeyCheck(
-                spec, None if index is None else lambda: index, self.within, staging.check.null_keys, self.counters
-            )
+            check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters)
             outcomes = np.empty(rows, np.int8)
             small = (batch for _, entries in sorter.groups() for batch in entries.to_batches())
             for entries in gathered(small, CHUNK_ROWS, CHUNK_BYTES):
@@ -252,7 +262,7 @@ class _Work:
         """Write the new rows, and the others for the report."""
         staging = self.staging
         layout = staging.layout
-        writer = StagingWriter(layout, staging.folder, staging.rejected)
+        writer = StagingWriter(layout, staging.folder, staging.rejected, staging.keys)
         if not part_columns(layout):
             for batch in self._checked(outcomes):
                 writer.add(batch)
@@ -285,7 +295,9 @@ class _Work:
                 DIGEST: pa.array(row_hashes(batch, self.staging.spec.partitions)),
                 **dict(zip(part_columns(self.staging.layout), parts_of(source, self.staging.layout), strict=True)),
             }
-            if self.staging.rejected is not None:
+            if (deletes := self.rows.deletes) is not None:
+                added[DELETES] = deletes(batch.column(deletes.column))
+            if self.staging.rejected is not None or self.staging.keys is not None:
                 added |= dict(zip(self.compared, keys, strict=True))
             yield pa.RecordBatch.from_arrays([*source.columns, *added.values()], [*source.schema.names, *added])
         if begin != len(outcomes):

@@ -35,18 +35,18 @@ def rejected_folder(number: int, append_id: str) -> str:
     return f"{REJECTED_FOLDER}/{number:020d}-{append_id}"
 
 
-class RejectedAt(NamedTuple):
-    """A folder of an index for the rows that an append rejects."""
+class SideFilesAt(NamedTuple):
+    """A folder for rows of an append that do not go to its source: rejected rows, and the keys of a change."""
 
     location: str
     folder: str
 
-    def open(self) -> "RejectedRows":
-        return RejectedRows(storage_at(self.location), self.folder)
+    def open(self) -> "SideFiles":
+        return SideFiles(storage_at(self.location), self.folder)
 
 
-class RejectedRows:
-    """Writes the rows that a task rejects. `files` are the files of this attempt: a retried task may leave others."""
+class SideFiles:
+    """Writes rows of a task to Parquet files. `files` are those of this attempt: a retried task may leave others."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage, self._folder = storage, folder
@@ -54,7 +54,7 @@ class RejectedRows:
         self.files: list[str] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows with their keys and their STATUS."""
+        """Add rows."""
         self._rows += [rows] if rows.num_rows else []
         if sum(batch.nbytes for batch in self._rows) >= PIECE_BYTES:
             self.close()
@@ -96,7 +96,7 @@ def write_report(
     expected = append.counts["rows_read"] - append.counts["appended"]
     with _whole(target) as staged:
         with pq.ParquetWriter(staged, wanted, compression="zstd") as writer:
-            for piece in _pieces(storage, files):
+            for piece in side_rows(storage, files):
                 writer.write_table(_told(piece, opened, schema, wanted, within))
                 rows += piece.num_rows
         if rows != expected:
@@ -109,7 +109,8 @@ def write_report(
     return rows
 
 
-def _pieces(storage: Storage, files: Sequence[str]) -> Iterator[pa.Table]:
+def side_rows(storage: Storage, files: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of each file that is there."""
     for path in files:
         with suppress(FileNotFoundError):  # another run reported them: the count of the rows shows it
             yield pq.read_table(pa.BufferReader(storage.read(path)))

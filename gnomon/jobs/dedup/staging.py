@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 from gnomon.btree.keys import adjacent
 from gnomon.jobs.build import Engine
 from gnomon.jobs.dedup.check import (
+    ABSENT,
+    DELETES,
+    DELETING,
     DUPLICATE,
     NEW,
     OF_ROW,
@@ -25,13 +28,14 @@ from gnomon.jobs.dedup.check import (
     STATUS,
     TASK_BITS,
     CheckOptions,
+    DeleteMarker,
     are_of_one_attempt,
 )
 from gnomon.jobs.dedup.layout import Layout
-from gnomon.jobs.dedup.rejected import RejectedAt
+from gnomon.jobs.dedup.rejected import SideFilesAt
 from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.files import check_visible
-from gnomon.jobs.load import KEY_PREFIX
+from gnomon.jobs.load import KEY_PREFIX, key_names
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index
 from gnomon.shadow.commit import AppendedFile
@@ -44,16 +48,18 @@ DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row
 PART_PREFIX = f"{KEY_PREFIX}part_"  # the partition of a row, as text
 COUNTS = ("rows_read", "duplicates_in_batch", "already_loaded", "null_keys", "rejected", "appended")
 FILES = "files"
+CHANGE_COUNTS = (*COUNTS, "absent", "deleting")  # of a change, whose batch also has rows that only delete
+WRITTEN = f"{KEY_PREFIX}written"  # in the keys of a change: whether a new row takes the place of the old ones
 PIECES = 8  # in which a file of full size is written: it ends after one of them
 NO_PARTITION = "\0"  # marks pieces without a partition: no partition has this name
-NUMBERS = ("size", *COUNTS, "digest", "task", "is_rejected_file")
+NUMBERS = ("size", *CHANGE_COUNTS, "digest", "task", "is_rejected_file", "is_key_file")
 
 
 class Piece(NamedTuple):
     """The report of a task on a partition of the source: a file that it wrote (with `appended` rows) or, without a
     path, the outcomes of rows of the batch. `folder` is the folder of the partition's files. A piece with the partition
-    NO_PARTITION reports a file of rejected rows (`is_rejected_file`), or the number of a `task` of the check that sent
-    rows."""
+    NO_PARTITION reports a file of rejected rows (`is_rejected_file`), one of the keys of a change (`is_key_file`), or
+    the number of a `task` of the check that sent rows."""
 
     partition: str
     folder: str
@@ -65,16 +71,19 @@ class Piece(NamedTuple):
     null_keys: int = 0
     rejected: int = 0
     appended: int = 0
+    absent: int = 0
+    deleting: int = 0
     digest: int = 0
     task: int = 0
     is_rejected_file: int = 0
+    is_key_file: int = 0
 
 
 @dataclass(frozen=True)
 class Staged:
     """The files of an append, which no reader of the source sees yet, and the partition of each; the counts of the
-    batch's rows, in all and by partition of the source; the digest of these rows; and the files of the index with
-    rejected rows."""
+    batch's rows, in all and by partition of the source; the digest of these rows; the files of the index with rejected
+    rows; and, of a change, the files of the keys whose rows it deletes."""
 
     folder: str
     files: tuple[AppendedFile, ...]
@@ -83,6 +92,7 @@ class Staged:
     partitions: dict[str, dict[str, int]]
     content: str
     rejected: tuple[str, ...]
+    key_files: tuple[str, ...] = ()
 
 
 class StageRunAgain(Exception):
@@ -96,12 +106,17 @@ def part_columns(layout: Layout) -> list[str]:
 
 
 class StagingWriter:
-    """Writes rows that come sorted by partition: `part_columns` tell partitions apart."""
+    """Writes rows that come sorted by partition: `part_columns` tell partitions apart. `keys` are the key columns of a
+    change, whose keys are written, too; the rows have DELETES where some of them only delete."""
 
-    def __init__(self, layout: Layout, folder: str, rejected: RejectedAt | None) -> None:
+    def __init__(
+        self, layout: Layout, folder: str, rejected: SideFilesAt | None, keys: Sequence[str] | None = None
+    ) -> None:
         self._layout, self._folder = layout, folder
         self._storage = storage_at(layout.root)
         self._rejected = rejected.open() if rejected is not None else None
+        self._keys = [] if keys is None else keys
+        self._key_rows = None if keys is None else SideFilesAt(layout.root, folder).open()
         self._pieces: list[Piece] = []
         self._tasks: set[int] = set()  # tasks of the check that sent rows to this task
         self._values: tuple[str | None, ...] = ()
@@ -136,13 +151,20 @@ class StagingWriter:
         statuses = rows.column(STATUS).to_numpy()
         self._tasks.update(np.unique(statuses >> TASK_BITS).tolist())
         outcomes = statuses & OF_ROW
-        found = np.bincount(outcomes, minlength=REJECTED + 1).tolist()
+        if DELETES in rows.schema.names:
+            flags = rows.column(DELETES).to_numpy(zero_copy_only=False)
+            outcomes = np.where(flags & (outcomes == NEW), DELETING, outcomes)
+        found = np.bincount(outcomes, minlength=DELETING + 1).tolist()
         nulls, digest = rows.column(NULLS).true_count, int(np.add.reduce(rows.column(DIGEST).to_numpy()))
-        numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, found[REJECTED], found[NEW], digest)
+        counts = [found[one] for one in (REJECTED, NEW, ABSENT, DELETING)]
+        numbers = (0, rows.num_rows, found[DUPLICATE], found[PRESENT], nulls, *counts, digest)
         self._pieces.append(Piece(*self._place, None, *numbers))
         is_new = pa.array(outcomes == NEW)
         if self._rejected is not None:
             self._rejected.add(rows.filter(pc.invert(is_new)))
+        if self._key_rows is not None:
+            changing = rows.append_column(WRITTEN, is_new).filter(pa.array((outcomes == NEW) | (outcomes == DELETING)))
+            self._key_rows.add(changing.select([*self._keys, WRITTEN]))
         if found[NEW]:
             new = rows.filter(is_new).select(self._layout.columns.names)
             step = max(1, self._layout.file_bytes // PIECES * new.num_rows // max(new.nbytes, 1))
@@ -181,6 +203,9 @@ class StagingWriter:
         if self._rejected is not None:
             self._rejected.close()
             self._pieces += [Piece(NO_PARTITION, "", path, is_rejected_file=1) for path in self._rejected.files]
+        if self._key_rows is not None:
+            self._key_rows.close()
+            self._pieces += [Piece(NO_PARTITION, "", path, is_key_file=1) for path in self._key_rows.files]
         return self._pieces
 
 
@@ -191,6 +216,7 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece])
     ):
         raise StageRunAgain
     rejected = [piece.path for piece in pieces if piece.is_rejected_file and piece.path is not None]
+    key_files = [piece.path for piece in pieces if piece.is_key_file and piece.path is not None]
     pieces = [piece for piece in pieces if piece.partition != NO_PARTITION]
     written = sorted((piece.folder, piece.path, piece) for piece in pieces if piece.path is not None)
     check_visible(storage, {path: piece.size for _, path, piece in written})
@@ -201,21 +227,22 @@ def staged_of(storage: Storage, folder: str, name: str, pieces: Sequence[Piece])
     partitions: dict[str, dict[str, int]] = {}
     total = 0
     for piece in pieces:
-        counts = partitions.setdefault(piece.partition, dict.fromkeys((*COUNTS, FILES), 0))
+        counts = partitions.setdefault(piece.partition, dict.fromkeys((*CHANGE_COUNTS, FILES), 0))
         if piece.path is not None:
             counts[FILES] += 1
             continue
         total += piece.digest
-        for one in COUNTS:
+        for one in CHANGE_COUNTS:
             counts[one] += getattr(piece, one)
-    counts = {one: sum(of[one] for of in partitions.values()) for one in (*COUNTS, FILES)}
+    counts = {one: sum(of[one] for of in partitions.values()) for one in (*CHANGE_COUNTS, FILES)}
     rows = sum(file.rows for file in files)
     if rows != counts["appended"]:
         raise StorageError(f"{counts['appended']:,} new rows, and files of {rows:,}", f"{storage.root}/{folder}")
     content = digest_of(counts["rows_read"], total)
     parts = tuple(piece.partition for _, _, piece in written)
+    by_partition = {name: {one: of[one] for one in (*COUNTS, FILES)} for name, of in sorted(partitions.items())}
     return Staged(
-        folder, tuple(files), parts, counts, dict(sorted(partitions.items())), content, tuple(sorted(rejected))
+        folder, tuple(files), parts, counts, by_partition, content, tuple(sorted(rejected)), tuple(sorted(key_files))
     )
 
 
@@ -231,11 +258,18 @@ class Staging:
     layout: Layout
     folder: str
     name: str
-    rejected: RejectedAt | None
+    rejected: SideFilesAt | None
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The columns of the keys that a change needs; None for an append."""
+        return key_names(self.spec) if self.check.change is not None else None
 
 
 class BatchRows(Protocol):
-    """The rows of a batch, which can be read more than once."""
+    """The rows of a batch, which can be read more than once. `deletes` says which of them only delete."""
+
+    deletes: DeleteMarker | None
 
     @property
     def engine(self) -> Engine:

@@ -7,13 +7,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.jobs import Progress
 from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Engine, Vanished, build_index, new_spec
+from gnomon.jobs.dedup.check import ChangeOptions
+from gnomon.jobs.dedup.row_search import RowSearch
 from gnomon.jobs.files import Described, is_table
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.commit import (
@@ -28,14 +30,26 @@ from gnomon.shadow.commit import (
     settle,
     spec_on_record,
 )
-from gnomon.shadow.errors import IndexNotFound, SourceNotFound, SpecMismatch, StorageError, TableChanged, UsageError
+from gnomon.shadow.errors import (
+    IndexNotFound,
+    SourceNotFound,
+    SpecMismatch,
+    StorageError,
+    TableChanged,
+    UsageError,
+)
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry, SourceRoot, source_root
 from gnomon.shadow.storage import STAGED, Place, Storage, as_location, is_absolute, source_storage, storage_at
 from gnomon.shadow.tables import (
+    Change,
     NewFile,
+    PlannedChange,
     TableCommit,
     append_target,
+    check_deletes,
     check_plain_files,
+    clear_attempts,
+    commit_change,
     commit_to_table,
     is_lake,
     lake_source,
@@ -148,6 +162,8 @@ class Target:
     def __init__(self, index: Place, origin: Origin | None) -> None:
         self.location = as_location(index)
         self.origin = origin
+        self.changes: dict[str, Change] = {}  # what this process wrote, by the id of the append
+        self.searches: dict[str, RowSearch] = {}
         self._opened: Index | None = None
         self._built: int | None = None  # the snapshot that a build has reported since the index was looked at
 
@@ -177,6 +193,12 @@ class Target:
             with suppress(IndexNotFound):
                 self._opened = open_index(self.location)
         return self._opened
+
+    def search(self, root: str, append_id: str, change: PlannedChange) -> RowSearch:
+        """The search for the rows that a change of a table deletes."""
+        if append_id not in self.searches:
+            self.searches[append_id] = RowSearch(self.location, root, change)
+        return self.searches[append_id]
 
     def required_origin(self) -> Origin:
         """The origin. IndexNotFound where there is none."""
@@ -222,12 +244,16 @@ ORIGIN = "origin"  # member of an append's counts: the source and key of an inde
 
 
 def bring_up_to_date(
-    engine: Engine, target: Target, progress: Progress | None = None, vanished: Vanished = Vanished.REFUSE
+    engine: Engine,
+    target: Target,
+    progress: Progress | None = None,
+    vanished: Vanished = Vanished.REFUSE,
+    change: ChangeOptions | None = None,
 ) -> AppendLog:
     """Finish the committed appends that are not done, and index all other new files of the source. Where there is no
     index, build the one of the target's origin, if that has files. Returns the log before these changes. FilesVanished
     and UsageError as in `append_new`."""
-    _check_writable(target)
+    check_writable(target, change)
     log = finish_appends(engine, target, progress)
     source = target.source()
     if target.opened is not None or source.has_files():
@@ -235,13 +261,23 @@ def bring_up_to_date(
     return log
 
 
-def _check_writable(target: Target) -> None:
-    """UsageError where the source is a lake table that no append can commit to, or a folder of one."""
+def check_writable(target: Target, change: ChangeOptions | None = None) -> None:
+    """UsageError where the source is a lake table that no append, or no such change, can commit to, or a folder of one;
+    and for a change of a source that is no lake table."""
     opened = target.opened
     spec = opened.spec if opened is not None else None
     source = spec.source.name if spec is not None else target.required_origin().location
+    if change is not None and not is_lake(source):
+        raise UsageError(
+            "its rows are not changed: others own these files, and only a Delta or Iceberg table can be told to delete "
+            "rows (gnomon get --pointers-only shows where the rows are)",
+            source or target.location,
+        )
     if is_lake(source):
-        append_target(source, spec.partition_types if spec is not None else lake_source(source).types)
+        if change is not None:
+            check_deletes(source)
+        if change is None or change.adds:
+            append_target(source, spec.partition_types if spec is not None else lake_source(source).types)
         return
     advice = "no append can commit to it; write to the table with its own engine"
     if spec is not None and spec.source.as_files:
@@ -264,7 +300,7 @@ def finish_appends(engine: Engine, target: Target, progress: Progress | None = N
     for append in log.open:
         source = storage_at(root)
         if append.table is not None:
-            _add_to_table(storage, source, append, append.table)
+            _commit_to_table(engine, target, of, append, append.table, progress)
         elif move_files(storage, source, append):
             if opened is not None and opened.spec.is_of_table:
                 folders = {file.path.rpartition("/")[0] for file in append.files}
@@ -277,16 +313,28 @@ def finish_appends(engine: Engine, target: Target, progress: Progress | None = N
     return log
 
 
-def _add_to_table(storage: Storage, source: Storage, append: Append, planned: TableCommit) -> None:
-    """Make the files of an append live by one commit of their lake table, and mark the append as appended.
-    TableChanged, with the append abandoned, where the table changed so that the files do not fit any more."""
+def _commit_to_table(
+    engine: Engine, target: Target, of: Origin, append: Append, planned: TableCommit, progress: Progress | None
+) -> None:
+    """Make the files of an append live by one commit of their lake table, which deletes rows if it is a change, and
+    mark the append as appended. TableChanged, with the append abandoned, where the table changed so that the commit
+    does not fit any more."""
+    storage = target.storage
     if is_appended(storage, append):
         return
+    opened = target.opened
+    source = storage_at(opened.spec.source.location if opened is not None else of.location)
     try:
         if not _is_committed(planned):
             move_files(storage, source, append)
             pairs = zip(append.files, planned.partitions, strict=True)
-            commit_to_table(planned, [NewFile(file.path, file.size, file.rows, part) for file, part in pairs])
+            files = [NewFile(file.path, file.size, file.rows, part) for file, part in pairs]
+            if planned.change is None:
+                commit_to_table(planned, files)
+            else:
+                search = target.search(source.root, append.append_id, planned.change)
+                look = partial(search.newest, partial(target.build, engine, of, progress))
+                target.changes[append.append_id] = commit_change(planned, files, look)
     except TableChanged as error:
         _give_up(storage, source, append, planned, error.what, error.path)
     except StorageError as error:
@@ -300,6 +348,8 @@ def _add_to_table(storage: Storage, source: Storage, append: Append, planned: Ta
             planned.name,
             action=Action.APPEND_BATCH_AGAIN,
         )
+    if planned.change is not None:
+        clear_attempts(planned)
     mark_appended(storage, append)
 
 

@@ -203,12 +203,12 @@ def _is_known(storage: Storage, append: Append) -> bool:
     return known is not None and known.append.append_id == append.append_id
 
 
-def plan_commit(storage: Storage, number: int, name: str, uuid: str) -> TableCommit:
+def plan_commit(storage: Storage, number: int, name: str, uuid: str, aside: str = "") -> TableCommit:
     """The commit of the next append to a lake table, still without partitions. Its number is higher than that of every
     commit of this index in the table, and than that of the append before it, which may be void: a number tells one
     append. An index that was copied, or deleted and built again, is another writer."""
     place = hashlib.blake2b(storage.root.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    writer = f"gnomon.{read_origin(storage)}.{place}"
+    writer = ".".join(filter(None, ["gnomon", read_origin(storage), place, aside]))
     before = read_append(storage, number - 1).table if number > 1 else None
     planned = before.number if before is not None and before.writer == writer else 0
     return TableCommit(name, uuid, writer, max(last_number(name, uuid, writer), planned) + 1, ())

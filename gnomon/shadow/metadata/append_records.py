@@ -10,7 +10,7 @@ from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, UsageError
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.storage import Storage
-from gnomon.shadow.tables import TableCommit
+from gnomon.shadow.tables import PlannedChange, TableCommit
 
 # On disk an append is called a load, as in the first versions. The names stay, so that every version reads the records.
 APPENDS_FOLDER = "_shadow/loads"
@@ -189,7 +189,9 @@ def _with_version(content: dict[str, Any]) -> dict[str, Any]:
 def _as_json(append: Append) -> dict[str, Any]:
     files = [asdict(file) for file in append.files]
     shown = {_member(field.name): getattr(append, field.name) for field in fields(append)}
-    table = {"table": asdict(append.table)} if append.table is not None else {}
+    table = {} if append.table is None else {"table": asdict(append.table)}
+    if append.table is not None and append.table.change is None:  # as before there were changes
+        del table["table"]["change"]
     return {name: value for name, value in shown.items() if name != "table"} | {
         "files": files,
         "counts": dict(append.counts),
@@ -240,14 +242,23 @@ def _table_of(content: object, files: int, where: str) -> TableCommit | None:
     damaged = DamagedMetadata("not the commit of an append to a table", where, 0, action=Action.RESTORE_RECORD)
     if not isinstance(content, dict):
         raise damaged
-    _check_members(content, {field.name for field in fields(TableCommit)}, where)
+    known = {field.name for field in fields(TableCommit)}
+    _check_members(content, known if "change" in content else known - {"change"}, where)
+    change = content.get("change")
+    if change is not None:
+        if not isinstance(change, dict):
+            raise damaged
+        _check_members(change, {field.name for field in fields(PlannedChange)}, where)
+        if not isinstance(change["key_files"], list) or not all(isinstance(one, str) for one in change["key_files"]):
+            raise damaged
+        change = PlannedChange(tuple(change["key_files"]), bool(change["inserts"]), bool(change["replaces_all"]))
     partitions = content["partitions"]
     if not isinstance(partitions, list) or len(partitions) != files:
         raise damaged
     texts = [*partitions, content["name"], content["uuid"], content["writer"]]
     if not all(isinstance(text, str) for text in texts) or not isinstance(content["number"], int):
         raise damaged
-    return TableCommit(**{**content, "partitions": tuple(partitions)})
+    return TableCommit(**{**content, "partitions": tuple(partitions), "change": change})
 
 
 def _check_members(content: Mapping[str, Any], known: set[str], where: str) -> None:

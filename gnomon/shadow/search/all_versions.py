@@ -36,8 +36,8 @@ from gnomon.shadow.metadata import (
     rows_by_partition,
     snapshot_numbers,
 )
-from gnomon.shadow.search.table_versions import Row, TableAt, VersionReader, equals, files_of
-from gnomon.shadow.storage import Storage, join, source_storage
+from gnomon.shadow.search.table_versions import Row, TableAt, VersionReader, equality_files, equals, files_of
+from gnomon.shadow.storage import Storage, join, source_storage, storage_at
 from gnomon.shadow.tables import (
     MAIN,
     LakeSource,
@@ -48,6 +48,7 @@ from gnomon.shadow.tables import (
 CACHE_BYTES = 32 << 20  # of index files
 LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row deleted", "in no version"
 METADATA_FOLDERS = ("_delta_log/", "metadata/")
+DATA_ENDINGS = ("parquet", "orc", "avro")
 OF_A_FILE = (*OF_ONE_FILE, StorageError, SourceNotFound)
 
 Rows = dict[Row, int]  # for each row, the index of its key among the requested keys
@@ -83,7 +84,9 @@ class AllVersions:
     `versions` are the versions that were searched. `expired` are versions whose metadata is gone: only the kept
     snapshots of the index still have their files. `gone` are files of older versions that no longer exist and that no
     kept snapshot of the index covers: their rows are unknown. `scanned` files had to be read; the index answered for
-    `indexed` files. Each of `failures` makes the result incomplete."""
+    `indexed` files, in which the keys have `entries` entries. `listed` are the data files of readable versions,
+    `current` those of the newest one, `equality_deletes` files of such deletes, all by their whole paths. Each of
+    `failures` makes the result incomplete."""
 
     rows: list[VersionedRow] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
@@ -91,6 +94,10 @@ class AllVersions:
     gone: list[str] = field(default_factory=list)
     indexed: int = 0
     scanned: int = 0
+    entries: int = 0
+    listed: set[str] = field(default_factory=set)
+    current: set[str] = field(default_factory=set)
+    equality_deletes: set[str] = field(default_factory=set)
     failures: list[Exception] = field(default_factory=list)
 
 
@@ -191,6 +198,7 @@ class _Search:
 
     def _list_files(self) -> None:
         """The files of all versions. A version that cannot be read is a failure."""
+        newest = self._lines[MAIN][-1] if self._lines[MAIN] else None
         for version in self._versions.values():
             number = self._numbers[version.name]
             try:
@@ -198,6 +206,11 @@ class _Search:
                     if path not in self._files:
                         self._files[path] = _File(size, partition, BitMap())
                     self._files[path].versions.add(number)
+                    where = join(self._root.root, path)
+                    if version.source is not None:
+                        self._found.listed.add(where)
+                    if version.name == newest:
+                        self._found.current.add(where)
                 self._readable.add(version.name)
             except (ShadowError, SourceError) as error:
                 self._found.failures.append(error)
@@ -236,7 +249,7 @@ class _Search:
                 found = [(place, hit) for place, hits in enumerate(of_keys) for hit in hits if hit.file.path in added]
                 rows |= {(hit.file.path, hit.pointer.data_offset): place for place, hit in found}
                 covered |= added
-        self._found.indexed = len(covered)
+        self._found.indexed, self._found.entries = len(covered), len(rows)
         return rows, covered
 
     def _rows_of_scans(self, paths: Sequence[str]) -> Rows:
@@ -254,7 +267,7 @@ class _Search:
             if not possible:
                 continue
             try:
-                rows |= self._rows_in(path, file.size, possible)
+                rows |= self._rows_in(path, file.size, possible, self._spec)
                 self._found.scanned += 1
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 where = join(self._root.root, path)
@@ -268,24 +281,32 @@ class _Search:
         return rows
 
     def _rows_of_orphans(self, known: set[str]) -> Rows:
-        """The rows of the keys in Parquet files below the table's location that are not known."""
+        """The rows of the keys in data files below the table's location that are not known. Files of equality deletes
+        hold keys as data files do."""
         rows: Rows = {}
-        for info in self._root.list(hidden=True):
-            if not info.path.endswith(".parquet") or info.path.startswith(METADATA_FOLDERS) or info.path in known:
-                continue
+        for version in self._versions.values():
             try:
-                rows |= self._rows_in(info.path, info.size, range(len(self._wanted)), of_table=False)
+                self._found.equality_deletes |= {storage_at(one).root for one in equality_files(version)}
+            except (ShadowError, SourceError) as error:
+                self._found.failures.append(error)
+        for info in self._root.list(hidden=True):
+            ending = info.path.rpartition(".")[2]
+            if ending not in DATA_ENDINGS or info.path.startswith(METADATA_FOLDERS) or info.path in known:
+                continue
+            spec = replace(self._spec, format=ending)
+            try:
+                rows |= self._rows_in(info.path, info.size, range(len(self._wanted)), spec, of_table=False)
                 self._found.scanned += 1
             except OF_A_FILE as error:
                 self._found.failures.append(error)
         return rows
 
-    def _rows_in(self, path: str, size: int, places: Sequence[int], of_table: bool = True) -> Rows:
+    def _rows_in(self, path: str, size: int, places: Sequence[int], spec: IndexSpec, of_table: bool = True) -> Rows:
         """The rows of the keys at these places in a file. A file of the table that lacks a key column has nulls there;
         another file that lacks all of them has no row."""
         rows: Rows = {}
         columns = self._spec.stored_keys
-        with self._reader.opened(path, size, self._spec) as (source, reader):
+        with self._reader.opened(path, size, spec) as (source, reader):
             there = [column.name for column in columns if column.name in source.schema.names]
             if not there and not of_table:
                 return rows

@@ -38,6 +38,11 @@ def files_of(version: TableAt) -> Iterator[tuple[str, int, str]]:
         yield from ((path, file.size, file.partition) for path, file in _content(version).files.items())
 
 
+def equality_files(version: TableAt) -> set[str]:
+    """The locations of the files of equality deletes of a version."""
+    return set() if version.view is not None else {one.location for one in _content(version).equality_deletes()}
+
+
 class VersionReader:
     """Reads the deletes of versions. `spec` is that of the index, with its key."""
 

@@ -1,4 +1,5 @@
-"""Appends to a lake table: the form of its new files, and the one commit of the table that makes them live.
+"""Changes of a lake table: the form of its new files, and the one commit of the table that makes them live, and may
+delete rows at the same time.
 
 A table counts the commits of each **writer** (`TableCommit`). Delta keeps the count in an application transaction,
 Iceberg in a property of the table that the same commit sets. A commit is planned with the next number. A program
@@ -40,15 +41,28 @@ class NewFile(NamedTuple):
 
 
 @dataclass(frozen=True)
+class PlannedChange:
+    """The rows that a commit deletes: those with the keys in `key_files`, Parquet files below the table's root. The
+    commit is refused where a key has several rows, unless it `replaces_all`, and where a row to add has a new key,
+    unless it `inserts`."""
+
+    key_files: tuple[str, ...]
+    inserts: bool
+    replaces_all: bool
+
+
+@dataclass(frozen=True)
 class TableCommit:
     """The planned commit of an append. `name` and `uuid` are those of the table, `writer` names the index in the table,
-    `number` is the number of the writer's commit. `partitions` has the partition of each file, as folder names."""
+    `number` is the number of the writer's commit. `partitions` has the partition of each file, as folder names.
+    `change` says which rows it deletes; None for an append."""
 
     name: str
     uuid: str
     writer: str
     number: int
     partitions: tuple[str, ...]
+    change: PlannedChange | None = None
 
 
 class Deleted(NamedTuple):
@@ -60,7 +74,7 @@ class Deleted(NamedTuple):
     dropped: frozenset[str] = frozenset()
 
 
-Look = Callable[[], Deleted]  # looks the rows up at the table's newest version; called anew in each attempt
+Look = Callable[[], Deleted]  # finds the rows at the table's newest version; called anew in each attempt
 
 
 class Change(NamedTuple):
@@ -106,6 +120,16 @@ class _Appends(Protocol):
     def commit(self, place: str, planned: TableCommit, files: Sequence[NewFile]) -> None: ...
 
 
+class _Changes(Protocol):
+    """The interface of a module that deletes rows of tables of one format."""
+
+    def check_deletes(self, place: str) -> str: ...
+
+    def commit_change(self, place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change: ...
+
+    def clear_attempts(self, place: str, planned: TableCommit) -> None: ...
+
+
 def append_target(name: str, partitions: Mapping[str, str]) -> AppendTarget:
     """The form of new files of a table. `partitions` has the partition columns of its index with their types.
     UsageError, with the reason, for a table that Gnomon does not append to."""
@@ -136,6 +160,23 @@ def commit_to_table(planned: TableCommit, files: Sequence[NewFile]) -> None:
     committing first; StorageError where the store or the catalog failed, with the words whether the commit may have
     succeeded, which the next call finds out."""
     _appends(planned.name).commit(place_of_name(planned.name), planned, files)
+
+
+def check_deletes(name: str) -> str:
+    """How rows of a table are deleted: "deletion vectors", "position deletes" or "copy-on-write". UsageError, with the
+    reason, for a table whose rows Gnomon does not delete."""
+    return _changes(name).check_deletes(place_of_name(name))
+
+
+def commit_change(planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change:
+    """Delete the rows that `look` finds and add files, in one commit, unless this commit is done already. Where the
+    table changed since `look`, the rows are looked up again. Errors as in `commit_to_table`, and those of `look`."""
+    return _changes(planned.name).commit_change(place_of_name(planned.name), planned, files, look)
+
+
+def clear_attempts(planned: TableCommit) -> None:
+    """Remove the files of attempts at a commit that lost. Nothing is removed before the commit is in the table."""
+    _changes(planned.name).clear_attempts(place_of_name(planned.name), planned)
 
 
 def outcome(planned: TableCommit, last: Callable[[], int], error: Exception) -> StorageError | None:
@@ -213,3 +254,7 @@ def shape_of(field: pa.Field) -> object:
 
 def _appends(name: str) -> _Appends:
     return cast(_Appends, format_module(name, "_append"))
+
+
+def _changes(name: str) -> _Changes:
+    return cast(_Changes, format_module(name, "_change"))

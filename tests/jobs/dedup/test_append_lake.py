@@ -225,7 +225,7 @@ def test_staged_files_that_no_longer_fit_are_given_up_and_the_batch_can_run_agai
     before = len(lake.rows())
     message = (
         "column info is struct<.*> in this new file, the table has .*; append 1 of batch 'nightly' was given up, and "
-        "none of its 20 rows is in .*; run gnomon dedup with that batch again"
+        "none of its 20 rows is in .*; run the command with that batch again"
     )
     with pytest.raises(TableChanged, match=message):
         append_new(None, index, rows(30, 60), "nightly")
@@ -272,7 +272,7 @@ def test_an_append_that_another_program_gave_up_is_not_taken_for_done(
         real(*arguments)
 
     monkeypatch.setattr(module, "_commit", pausing)
-    message = r"another program gave up append 1 of batch 'nightly'; run gnomon dedup with that batch again"
+    message = r"another program gave up append 1 of batch 'nightly'; run the command with that batch again"
     with pytest.raises(TableChanged, match=message):
         append_new(None, index, rows(30, 60), "nightly")
     check(lake, index, [*(n for n in range(40) if n not in (7, 8)), 60, 61])

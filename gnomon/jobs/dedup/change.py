@@ -1,0 +1,383 @@
+"""Changes of a lake table by key: rows deleted, and rows of a batch in place of those with their key.
+
+A change is an append (`gnomon.jobs.dedup.append`) whose commit also deletes rows. Its record names files with its keys.
+Whoever commits it looks these keys up at the table's newest version, and again in each attempt, so that rows that came
+meanwhile are found, too. One commit of the table adds the new rows and deletes the old ones."""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from gnomon.btree.hashing import plain_column, xxhash64_columns
+from gnomon.btree.keys import stored_array
+from gnomon.jobs.build import Engine, LocalEngine
+from gnomon.jobs.dedup.append import AppendRequest, Run
+from gnomon.jobs.dedup.check import REFUSE, ChangeOptions, DeleteMarker
+from gnomon.jobs.dedup.local_rows import LocalRows, as_rows
+from gnomon.jobs.dedup.rejected import SideFilesAt
+from gnomon.jobs.dedup.row_digest import digest_of, row_count
+from gnomon.jobs.dedup.row_search import KEY_BYTES, KEY_ROWS, NothingFound, equality_deleted, rows_of_keys
+from gnomon.jobs.dedup.staging import CHANGE_COUNTS, FILES, WRITTEN, BatchRows, Staged, Staging
+from gnomon.jobs.dedup.target import Target, check_writable
+from gnomon.jobs.load import KeyFile, gathered, key_names, reader_of, typed_keys
+from gnomon.jobs.stages import Progress, Stages, job_span
+from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow.commit import Append, plan_commit
+from gnomon.shadow.lookup import parse_key
+from gnomon.shadow.metadata import IndexSpec
+from gnomon.shadow.storage import Place, patiently
+from gnomon.shadow.tables import Change, LakeSource, check_deletes, clear_attempts, commit_change
+
+KEYS = "keys"
+
+Keys: TypeAlias = Sequence[object] | pa.Table | pa.RecordBatchReader | KeyFile
+
+
+@dataclass(frozen=True)
+class ChangeResult:
+    """The result of a change. `rows_read` is the sum of `duplicates_in_batch`, `rejected` (a null in the key), `absent`
+    (its key has no row, and the change inserts none), `deleting` (rows of the batch that only delete; the keys of
+    `delete`), and `written`. Of the written rows, `updated` took the place of rows with their key. `rows_deleted` rows
+    of `files_changed` data files are gone; `bytes_written` is the size of the new files beside the `files_added` data
+    files. `deleted_keys` of the keys to delete had rows. `way` says how rows are deleted. The numbers of the commit are
+    None where another program made it. For a known batch, and in a dry run, nothing was written."""
+
+    batch_id: str
+    known_batch: bool
+    dry_run: bool
+    rows_read: int
+    duplicates_in_batch: int
+    rejected: int
+    absent: int
+    deleting: int
+    written: int
+    updated: int | None
+    deleted_keys: int | None
+    rows_deleted: int | None
+    files_changed: int | None
+    files_added: int
+    bytes_written: int | None
+    way: str
+    snapshot: int
+    table_version: str
+    seconds: float
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@patiently()
+def delete(
+    spark: object,
+    index: Place,
+    keys: Any,
+    batch_id: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ChangeResult:
+    """Delete every live row of some keys in the table of an index, by one commit of the table.
+
+    `keys` are keys as `Index.fetch` takes them, an Arrow table with the key columns, or a DataFrame of `spark`. With a
+    `batch_id` a second call of the same delete does nothing. Without one, nothing is committed where no key has a row.
+    With `dry_run` nothing is written; the result counts the rows, the data files that hold them, and the bytes of these
+    files. The work is done in this process.
+
+    UsageError, before anything is written, for a source that is no lake table, for a table whose rows Gnomon does not
+    delete, and for a null in a key. ConcurrentCommit where others keep committing first: then nothing was changed."""
+    if spark is not None and not isinstance(keys, list | tuple | pa.Table | pa.RecordBatchReader | KeyFile):
+        keys = keys.select(*[key.name for key in open_index(index).spec.keys]).toArrow()
+    target = Target(index, None)
+    request = AppendRequest(
+        batch_id if batch_id is not None else f"delete {secrets.token_hex(16)}",
+        null_keys=REFUSE,
+        change=ChangeOptions(adds=False, replaces_all=True, named=batch_id is not None),
+    )
+    opened = target.opened
+    if opened is None:
+        raise UsageError("no index there", target.location)
+    rows = KeyRows(keys, opened.spec)
+    if dry_run:
+        return _dry_run(target, rows, request)
+    try:
+        return change_rows(rows, target, request, progress)
+    except NothingFound:
+        return replace(_dry_run(target, rows, request), dry_run=False)
+
+
+@patiently()
+def upsert(
+    spark: None,
+    index: Place,
+    batch: LocalRows | pa.Table,
+    batch_id: str,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ChangeResult:
+    """Put the rows of a batch in the place of those with their key, and add the others, as `upsert_rows`, which has the
+    options. `spark` is None."""
+    if spark is not None:
+        raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
+    return upsert_rows(as_rows(batch), index, batch_id, progress, **options)
+
+
+def upsert_rows(
+    rows: BatchRows,
+    index: Place | Target,
+    batch_id: str,
+    progress: Progress | None = None,
+    *,
+    order_by: Sequence[str] = (),
+    null_keys: str = REFUSE,
+    update_only: bool = False,
+    replace_all: bool = False,
+    delete_where: str | None = None,
+    delete_where_null: str | None = None,
+) -> ChangeResult:
+    """Put the rows of a batch in the place of those with their key, and add the others, by one commit of the table of
+    an index. Each key has one live row afterwards.
+
+    Of several rows with one key the last by `order_by` counts, of equal ones the first; without an order they are
+    refused. `null_keys`: a null in a key is refused ("refuse"), such rows are left out ("reject"), or null equals null
+    ("dedup"). With `update_only` rows with new keys are left out. A key that has several rows in the table is refused,
+    unless `replace_all`. `delete_where` is a column of the batch alone that marks rows which only delete those with
+    their key: true, or d or delete; `delete_where_null` a column of the source that is null in them.
+
+    Once the batch is committed, a second call does nothing; if the first call died, the second finishes it. UsageError,
+    before anything is written, where a known batch has other rows than before, where the batch's columns are not the
+    source's, for a source that is no lake table, and for a table that Gnomon does not change. ConcurrentCommit where
+    others keep committing first: then nothing was changed."""
+    if delete_where is not None and delete_where_null is not None:
+        raise UsageError("expected one of delete_where and delete_where_null")
+    if delete_where is not None:
+        rows.deletes = DeleteMarker(delete_where)
+    if delete_where_null is not None:
+        rows.deletes = DeleteMarker(delete_where_null, where_null=True)
+    change = ChangeOptions(inserts=not update_only, replaces_all=replace_all)
+    request = AppendRequest(batch_id, order_by=order_by, null_keys=null_keys, change=change)
+    return change_rows(rows, index if isinstance(index, Target) else Target(index, None), request, progress)
+
+
+def change_rows(
+    rows: BatchRows, target: Target, request: AppendRequest, progress: Progress | None = None
+) -> ChangeResult:
+    """Make a change."""
+    begin, stages = time.perf_counter(), Stages(progress)
+    check_writable(target, request.change)
+    run = Run(target, rows, request, stages, progress)
+    with rows.engine.errors(), job_span("change", target.location) as span:
+        known, is_known = run.append()
+        change = None if is_known else target.changes.get(known.append.append_id)
+        span.tell(snapshot=known.snapshot, rows_deleted=0 if change is None else change.rows)
+    return _result(
+        target, known.append, is_known, change, stages, round(time.perf_counter() - begin, 3), known.snapshot
+    )
+
+
+def _result(
+    target: Target,
+    append: Append,
+    is_known: bool,
+    change: Change | None,
+    stages: Stages,
+    seconds: float,
+    snapshot: int,
+) -> ChangeResult:
+    counts = {name: 0 if is_known else int(append.counts[name]) for name in (*CHANGE_COUNTS, FILES)}
+    opened, name = target.opened, append.table.name if append.table is not None else ""
+    version = opened.view.snapshot.table if opened is not None else None
+    search = target.searches.get(append.append_id)
+    found = None if change is None or search is None else search
+    return ChangeResult(
+        batch_id=append.batch,
+        known_batch=is_known,
+        dry_run=False,
+        **{one: counts[one] for one in ("rows_read", "duplicates_in_batch", "rejected", "absent", "deleting")},
+        written=counts["appended"],
+        updated=found.updated if found is not None else None,
+        deleted_keys=found.deleted if found is not None else None,
+        rows_deleted=change.rows if change is not None else None,
+        files_changed=change.files if change is not None else None,
+        files_added=counts[FILES],
+        bytes_written=change.bytes if change is not None else None,
+        way=check_deletes(name),
+        snapshot=snapshot,
+        table_version=version.version if version is not None else "",
+        seconds=seconds,
+        stage_seconds=stages.seconds,
+    )
+
+
+def key_table(texts: Sequence[str], spec: IndexSpec) -> pa.Table | None:
+    """Keys of one column as text, one for each row, without an object for each; None for a key of several columns."""
+    if len(spec.keys) > 1:
+        return None
+    return pa.table({spec.keys[0].name: pa.array(texts, pa.string())})
+
+
+@patiently()
+def convert_equality_deletes(index: Place, dry_run: bool = False) -> ChangeResult:
+    """Replace the equality deletes of the Iceberg table of an index by position deletes or deletion vectors, in one
+    commit that changes no row. The index knows which rows they delete. In the result `rows_read` counts the values of
+    the equality deletes, and `rows_deleted` the rows that only they deleted. UsageError for another source, and for a
+    table whose rows Gnomon does not delete."""
+    begin, target = time.perf_counter(), Target(index, None)
+    opened = target.opened
+    if opened is None or not opened.spec.source.name.startswith("iceberg:"):
+        what = "only Iceberg tables have equality deletes"
+        raise UsageError(what, target.location if opened is None else opened.spec.source.name)
+    way, name = check_deletes(opened.spec.source.name), opened.spec.source.name
+    found, values = equality_deleted(target.location)
+    planned = plan_commit(target.storage, 1, name, found.version.uuid, aside="convert")
+    change, snapshot = Change(sum(map(len, found.rows.values())), len(found.rows), 0), opened.view.snapshot.number
+    if found.dropped and not dry_run:
+        change = commit_change(planned, [], lambda: equality_deleted(target.location)[0])
+        clear_attempts(planned)
+        snapshot = target.build(LocalEngine(), target.source(), None).snapshot
+        found = found._replace(version=LakeSource(name).content.version)
+    return ChangeResult(
+        batch_id="",
+        known_batch=False,
+        dry_run=dry_run,
+        rows_read=values,
+        duplicates_in_batch=0,
+        rejected=0,
+        absent=0,
+        deleting=values,
+        written=0,
+        updated=0,
+        deleted_keys=0,
+        rows_deleted=change.rows,
+        files_changed=change.files,
+        files_added=0,
+        bytes_written=change.bytes,
+        way=way,
+        snapshot=snapshot,
+        table_version=found.version.version,
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+
+
+def _dry_run(target: Target, rows: "KeyRows", request: AppendRequest) -> ChangeResult:
+    begin = time.perf_counter()
+    check_writable(target, request.change)
+    opened = open_index(target.location, newest=True)
+    found: dict[str, BitMap64] = {}
+    keys = hit = 0
+    for batch in rows.typed():
+        hits = rows_of_keys(opened, batch, found)
+        keys, hit = keys + batch.num_rows, hit + int(np.count_nonzero(hits))
+    version = opened.view.snapshot.table
+    return ChangeResult(
+        batch_id=request.batch_id,
+        known_batch=False,
+        dry_run=True,
+        rows_read=keys,
+        duplicates_in_batch=0,
+        rejected=0,
+        absent=0,
+        deleting=keys,
+        written=0,
+        updated=0,
+        deleted_keys=hit,
+        rows_deleted=sum(map(len, found.values())),
+        files_changed=len(found),
+        files_added=0,
+        bytes_written=sum(opened.view.covered[path].size for path in found),
+        way=check_deletes(opened.spec.source.name),
+        snapshot=opened.view.snapshot.number,
+        table_version=version.version if version is not None else "",
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+
+
+class KeyRows:
+    """Keys to delete, as the rows of a batch that adds none."""
+
+    deletes: DeleteMarker | None = None
+
+    def __init__(self, keys: Keys, spec: IndexSpec) -> None:
+        self.engine: Engine = LocalEngine()
+        self._keys, self._spec = keys, spec
+        self._read = reader_of(keys, KEYS).read_all() if isinstance(keys, pa.RecordBatchReader) else None
+
+    @property
+    def columns(self) -> Mapping[str, str | None]:
+        return {}
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([])
+
+    def typed(self) -> Iterator[pa.RecordBatch]:
+        """The keys in the types of the index, with the columns `key_names`, without those that no row can have."""
+        yield from gathered(map(self._checked, self._batches()), KEY_ROWS, KEY_BYTES)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        names, keys = key_names(self._spec), self._keys if self._read is None else self._read
+        if isinstance(keys, KeyFile | pa.Table):
+            for batch in keys.batches() if isinstance(keys, KeyFile) else reader_of(keys, KEYS):
+                self._check_columns(batch.schema)
+                arrays, held = typed_keys(batch, self._spec, KEYS)
+                yield pa.RecordBatch.from_arrays(arrays, names).filter(pa.array(held))
+            return
+        parsed = [parse_key(key, self._spec) for key in keys]
+        values = [{**dict(zip(self._stored, one.stored, strict=True)), **dict(one.where)} for one in parsed]
+        columns = [stored_array([one[key.name] for one in values], key.type) for key in self._spec.keys]
+        yield pa.RecordBatch.from_arrays(columns, names)
+
+    @property
+    def _stored(self) -> list[str]:
+        return [key.name for key in self._spec.stored_keys]
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        if missing := [key.name for key in self._spec.keys if key.name not in schema.names]:
+            raise UsageError(
+                f"{KEYS}: the key column {', '.join(missing)} is missing; it has {', '.join(schema.names)}"
+            )
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """UsageError for a null: by accident it would delete every row without a key."""
+        for key, array in zip(self._spec.keys, batch.columns, strict=True):
+            if array.null_count:
+                raise UsageError(f"{KEYS}: {array.null_count} nulls in {key.name}; leave these keys out")
+        return batch
+
+    def check_columns(self, index: Index) -> None:
+        """Keys have no other columns."""
+
+    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+        return self.schema
+
+    def reported(self, index: Index) -> pa.Schema:
+        return self.schema
+
+    def digest(self, partitions: Sequence[str], stages: Stages) -> str:
+        rows = total = 0
+        for batch in self.typed():
+            columns = zip(batch.columns, self._spec.keys, strict=True)
+            hashes = xxhash64_columns([plain_column(array, key.type) for array, key in columns])
+            rows, total = rows + batch.num_rows, total + int(np.add.reduce(hashes))
+        return digest_of(rows, total)
+
+    def stage(self, staging: Staging, stages: Stages) -> Staged:
+        with stages.stage("write"):
+            files = SideFilesAt(staging.layout.root, staging.folder).open()
+            for batch in self.typed():
+                files.add(batch.append_column(WRITTEN, pa.array(np.zeros(batch.num_rows, bool))))
+            files.close()
+            content = self.digest((), stages)
+        keys = row_count(content)
+        counts = {**dict.fromkeys((*CHANGE_COUNTS, FILES), 0), "rows_read": keys, "deleting": keys}
+        return Staged(staging.folder, (), (), counts, {}, content, (), tuple(files.files))
+
+    @property
+    def index_bytes_read(self) -> int:
+        return 0
