@@ -10,11 +10,9 @@ from functools import partial
 from hashlib import blake2b
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.query import QueryBuilder
@@ -26,13 +24,20 @@ from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, Unre
 from gnomon.shadow.storage import (
     Storage,
     access_action,
-    below,
     endpoint_of,
-    is_absolute,
     is_local,
     join,
     storage_at,
     words_of,
+)
+from gnomon.shadow.tables.delta_log import (
+    CHECKPOINT_HINT,
+    LOG,
+    VECTOR_ONLY,
+    file_path,
+    log_file,
+    read_adds,
+    read_vectors,
 )
 from gnomon.shadow.tables.lake_source import MAIN, ddl_of, field_of
 from gnomon.shadow.tables.partitions import partition_stored, typed_folders
@@ -47,12 +52,12 @@ NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not
 NO_ANSWER = re.compile(r"HTTP error|status code: (5\d\d|408|409|412|429)")
 NO_FOLDER = "Invalid table location"
 NO_CHECKPOINT = "_last_checkpoint hint but didn't find any checkpoints"  # the same
-CHECKPOINT_HINT = "_last_checkpoint"
 DECODED = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")  # deltalake reads them as other characters
 PLAIN_IN_URL = "/:=@!$&'()*+,;~[]|\\"
 VOID = "void"
+VECTORS = "deletionVectors"  # a feature of the protocol
+READ_BY_DELTALAKE = 500  # files with a vector; with some more, its reader never ends
 DIGEST_BYTES = 64 * 1024
-LOG = "_delta_log"
 LOG_FILE = re.compile(rf"{LOG}/(\d{{20}})\.(json|checkpoint\..*parquet|checkpoint\..*json)")
 SIMPLE = {
     "boolean": pa.bool_(),
@@ -98,7 +103,7 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         files=_files(root, adds, types),
         types=types,
         columns=ddl_of(in_files, name),
-        deleted=partial(_deleted, table, root, name),
+        deleted=partial(_deleted, table, root),
     )
 
 
@@ -107,6 +112,9 @@ def count_rows(place: str, version: TableVersion) -> int:
     name = f"delta:{place}"
     with delta_errors(name):
         table = open_table(storage_at(place).root, int(version.version))
+        if len(_deleted(table, storage_at(place).root)) > READ_BY_DELTALAKE:
+            what = f"deltalake cannot count its rows: more than {READ_BY_DELTALAKE} files have deletion vectors"
+            raise UsageError(what, name)
         counted = QueryBuilder().register("counted", table).execute("select count(*) from counted").read_all()
     return int(pa.table(counted).column(0)[0].as_py())
 
@@ -218,10 +226,6 @@ def version_of(table: DeltaTable, storage: Storage) -> TableVersion:
     return TableVersion(str(table.metadata().id), str(table.version()), _digest(storage, table.version()))
 
 
-def log_file(version: int) -> str:
-    return f"{LOG}/{version:020d}.json"
-
-
 def _is_there(storage: Storage, version: int) -> bool:
     try:
         storage.open(log_file(version)).close()
@@ -279,13 +283,6 @@ def _files(root: str, adds: pa.Table, types: Mapping[str, str]) -> dict[str, Lak
     return {path: LakeFile(size, folder) for path, size, folder in zip(paths, sizes, folders, strict=True)}
 
 
-def file_path(root: str, path: str) -> str:
-    """The path of a data file relative to the root, or its whole location if it lies elsewhere, as in a shallow
-    clone."""
-    path = unquote(path)
-    return below(root, storage_at(path).root) if is_absolute(path) or path.startswith("file:") else path
-
-
 def _values(column: pa.ChunkedArray, kind: str) -> list[Stored]:
     return partition_stored(column.combine_chunks().cast(key_type(kind).arrow), kind)
 
@@ -338,16 +335,11 @@ def column_type(name: str, column: str, kind: Any, mode: str) -> pa.DataType:
     raise UsageError(f"column {column} of type {shown} is not read", name)
 
 
-def _deleted(table: DeltaTable, root: str, name: str) -> dict[str, BitMap64]:
-    """The deleted rows of each file that has a deletion vector."""
-    found: dict[str, BitMap64] = {}
-    with delta_errors(name):
-        batches = list(pa.RecordBatchReader.from_stream(table.deletion_vectors()))
-    for batch in batches:
-        paths, kept = batch.column("filepath").to_pylist(), batch.column("selection_vector")
-        for i, path in enumerate(paths):
-            flags = kept[i].values  # n flags, one for each of the first n rows of the file
-            numbers = np.flatnonzero(~pc.fill_null(flags, True).to_numpy(zero_copy_only=False))
-            if len(numbers):
-                found[file_path(root, path)] = BitMap64(numbers.astype(np.uint64))
-    return found
+def _deleted(table: DeltaTable, root: str) -> dict[str, BitMap64]:
+    """The deleted rows of each file that has a deletion vector. deltalake does not read them: its own reader waits
+    forever for more vectors than READ_BY_DELTALAKE."""
+    if VECTORS not in (table.protocol().reader_features or ()):
+        return {}
+    paths = [file_path(root, one) for one in pa.table(table.get_add_actions()).column("path").to_pylist()]
+    storage = storage_at(root)
+    return read_vectors(storage, read_adds(storage, table.version(), paths, VECTOR_ONLY))

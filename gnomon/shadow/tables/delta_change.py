@@ -25,7 +25,7 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeFile
 from gnomon.shadow.errors import AlreadyExists, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import Storage, in_order, join, source_storage, storage_at
-from gnomon.shadow.tables.delta import log_file, version_of
+from gnomon.shadow.tables.delta import version_of
 from gnomon.shadow.tables.delta_append import (
     EXPIRY,
     check_store,
@@ -36,9 +36,10 @@ from gnomon.shadow.tables.delta_append import (
 from gnomon.shadow.tables.delta_append import FEATURES as DELTALAKE_FEATURES
 from gnomon.shadow.tables.delta_log import (
     Entry,
+    log_file,
     read_adds,
     read_commit,
-    read_vector,
+    read_vectors,
     records_of,
     vector_file,
     vector_path,
@@ -256,10 +257,9 @@ class _Attempt:
 
     def _hits(self, found: Mapping[str, BitMap64]) -> list[_Hit]:
         adds = read_adds(self._storage, self._table.version(), found)
-        paths = sorted(found)
-        old = in_order([partial(read_vector, self._storage, adds[path]) for path in paths])
-        hits = []
-        for path, before in zip(paths, old, strict=True):
+        old, hits = read_vectors(self._storage, adds), []
+        for path in sorted(found):
+            before = old.get(path, BitMap64())
             rows = before | found[path]
             if len(rows) > len(before):
                 hits.append(_Hit(path, adds[path], rows, len(rows) - len(before)))

@@ -21,10 +21,11 @@ from pyroaring import BitMap64
 from gnomon.base.errors import Action, check_memory
 from gnomon.base.readers import RangeFile
 from gnomon.shadow.errors import ShadowError, StorageError
-from gnomon.shadow.storage import Storage, in_order, join, source_storage
-from gnomon.shadow.tables.delta import CHECKPOINT_HINT, LOG, file_path, log_file
+from gnomon.shadow.storage import Storage, below, in_order, is_absolute, join, source_storage, storage_at
 
 Entry = dict[str, Any]  # the members of an action
+LOG, CHECKPOINT_HINT = "_delta_log", "_last_checkpoint"
+VECTOR_ONLY = ("path", "deletionVector")  # the members of an `add` that say which rows are deleted
 NEAR = 200  # commits after a checkpoint that is named by the hint; further on, the log is listed for a newer one
 CHECKPOINT = re.compile(
     rf"{LOG}/(?P<version>\d{{20}})\.checkpoint\.((?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.)?([-0-9a-f]{{36}}\.)?(json|parquet)"
@@ -43,29 +44,45 @@ _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*
 _TO_Z85, _FROM_Z85 = bytes.maketrans(_PYTHON, _Z85), bytes.maketrans(_Z85, _PYTHON)
 
 
+def log_file(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
+
+
+def file_path(root: str, path: str) -> str:
+    """The path of a data file relative to the root, or its whole location if it lies elsewhere, as in a shallow
+    clone."""
+    path = unquote(path)
+    return below(root, storage_at(path).root) if is_absolute(path) or path.startswith("file:") else path
+
+
 def read_commit(storage: Storage, version: int) -> list[Entry]:
     """The actions of a version. StorageError, with the file's name, where it is gone or damaged."""
     return _actions(storage, log_file(version))
 
 
-def read_adds(storage: Storage, version: int, paths: Collection[str]) -> dict[str, Entry]:
-    """The `add` actions of live data files at a version, by path as `LakeContent.files` has it. Only as much of the log
-    is read as has them. StorageError where a file is not live there, or a file of the log is gone or damaged."""
+def read_adds(
+    storage: Storage, version: int, paths: Collection[str], members: Collection[str] | None = None
+) -> dict[str, Entry]:
+    """The `add` actions of live data files at a version, by path as `LakeContent.files` has it, with all members or
+    some. Only as much of the log is read as has them. StorageError where a file is not live there, or a file of the log
+    is gone or damaged."""
     root, wanted, found = storage.root, set(paths), dict[str, Entry]()
     begin, checkpoint = _newest_checkpoint(storage, version)
     numbers = range(version, begin, -1) if wanted else ()
     for number, actions in zip(numbers, in_order([partial(read_commit, storage, one) for one in numbers]), strict=True):
         with _reading(storage, log_file(number)):
-            added = {file_path(root, one["add"]["path"]): one["add"] for one in actions if one.get("add")}
+            adds = [_only(one["add"], members) for one in actions if one.get("add")]
+            added = {file_path(root, one["path"]): one for one in adds}
             removed = {file_path(root, one["remove"]["path"]) for one in actions if one.get("remove")}
         _check_live(storage, version, wanted & (removed - added.keys()))
         found.update((path, added[path]) for path in wanted & added.keys())
         wanted -= added.keys()
         if not wanted:
             return found
-    for adds, sidecars in in_order([partial(_of_checkpoint, storage, file, wanted) for file in checkpoint if wanted]):
-        found.update(adds)
-        for more, _ in in_order([partial(_of_checkpoint, storage, file, wanted) for file in sidecars]):
+    read = partial(_of_checkpoint, storage, wanted=wanted, members=members)
+    for listed, sidecars in in_order([partial(read, file) for file in checkpoint if wanted]):
+        found.update(listed)
+        for more, _ in in_order([partial(read, file) for file in sidecars]):
             found.update(more)
     _check_live(storage, version, set(paths) - found.keys())
     return found
@@ -104,28 +121,36 @@ def _newest_checkpoint(storage: Storage, version: int) -> tuple[int, Sequence[st
     return -1, ()
 
 
-def _of_checkpoint(storage: Storage, path: str, wanted: Collection[str]) -> tuple[dict[str, Entry], list[str]]:
+def _only(add: Entry, members: Collection[str] | None) -> Entry:
+    return add if members is None else {name: add[name] for name in members if name in add}
+
+
+def _of_checkpoint(
+    storage: Storage, path: str, wanted: Collection[str], members: Collection[str] | None
+) -> tuple[dict[str, Entry], list[str]]:
     """The wanted entries in a file of a checkpoint, and the files that it names as its parts."""
     with _reading(storage, path):
         if path.endswith(".json"):
             actions = _actions(storage, path)
-            adds: Iterable[Entry] = (one["add"] for one in actions if one.get("add"))
+            adds: Iterable[Entry] = (_only(one["add"], members) for one in actions if one.get("add"))
             names = [one["sidecar"]["path"] for one in actions if one.get("sidecar")]
         else:
-            adds, names = _of_parquet(storage, path, wanted)
+            adds, names = _of_parquet(storage, path, wanted, members)
         entries = {file_path(storage.root, one["path"]): one for one in adds}
         sidecars = [f"{SIDECARS}/{unquote(name).rpartition('/')[2]}" for name in names]
     return {name: entry for name, entry in entries.items() if name in wanted}, sidecars
 
 
-def _of_parquet(storage: Storage, path: str, wanted: Collection[str]) -> tuple[list[Entry], list[str]]:
+def _of_parquet(
+    storage: Storage, path: str, wanted: Collection[str], members: Collection[str] | None
+) -> tuple[list[Entry], list[str]]:
     """As `_of_checkpoint`, without sizes of the parsed members in memory: the entries, and the names of sidecars."""
     adds, names, wanted = list[Entry](), list[str](), set(wanted)
     with storage.open(path) as reader:
         file = pq.ParquetFile(RangeFile(reader))
         kind = file.schema_arrow.field("add").type if "add" in file.schema_arrow.names else pa.struct([])
-        columns = [f"add.{field.name}" for field in kind if field.name not in PARSED]
-        if "stats_parsed" in kind.names and "numRecords" in kind.field("stats_parsed").type.names:
+        columns = [f"add.{one.name}" for one in kind if one.name not in PARSED and (not members or one.name in members)]
+        if not members and "stats_parsed" in kind.names and "numRecords" in kind.field("stats_parsed").type.names:
             columns.append("add.stats_parsed.numRecords")
         for group in range(file.num_row_groups):
             short = file.read_row_group(group, columns=["add.path", "sidecar.path"])
@@ -230,24 +255,50 @@ def vector_file(folder: str, token: UUID, vectors: Iterable[BitMap64]) -> Vector
     return VectorFile(vector_path(folder, token), chunks, descriptors)
 
 
-def read_vector(storage: Storage, add: Mapping[str, Any]) -> BitMap64:
-    """The rows that are deleted in a file, from its `add` action. StorageError for a vector that is gone or damaged."""
-    described = add.get("deletionVector")
-    if not described:
-        return BitMap64()
-    with _reading(storage, file_path(storage.root, add["path"])):
-        kind, place, size = described["storageType"], described["pathOrInlineDv"], described["sizeInBytes"]
-        if kind == "i":
-            data = base64.b85decode(place.encode().translate(_FROM_Z85))[:size]
-        else:
-            path = _path_of_vector(storage.root, kind, place)
-            with _reading(storage, path):
-                data = _checked(storage, path, described.get("offset"), size)
-        if int.from_bytes(data[:MAGIC_BYTES], "little") != MAGIC:
-            raise ValueError("a deletion vector of another form")
-        rows = BitMap64.deserialize(data[MAGIC_BYTES:])
-        if len(rows) != described["cardinality"]:
-            raise ValueError(f"a deletion vector of {len(rows)} rows, expected {described['cardinality']}")
+def read_vectors(storage: Storage, adds: Mapping[str, Entry]) -> dict[str, BitMap64]:
+    """The deleted rows of each file that has a deletion vector, from the `add` actions of files by path. A file of
+    vectors is opened once. StorageError for a vector that is gone or damaged."""
+    found, by_file = dict[str, BitMap64](), dict[str, list[tuple[str, Entry]]]()
+    for name, add in adds.items():
+        if described := add.get("deletionVector"):
+            with _reading(storage, name):
+                kind, place = described["storageType"], described["pathOrInlineDv"]
+                if kind == "i":
+                    data = base64.b85decode(place.encode().translate(_FROM_Z85))[: described["sizeInBytes"]]
+                    found[name] = _rows_of(data, described)
+                else:
+                    by_file.setdefault(_path_of_vector(storage.root, kind, place), []).append((name, described))
+    for vectors in in_order([partial(_of_file, storage, path, listed) for path, listed in by_file.items()]):
+        found.update(vectors)
+    return found
+
+
+def _of_file(storage: Storage, path: str, listed: Sequence[tuple[str, Entry]]) -> list[tuple[str, BitMap64]]:
+    """The vectors of some data files that lie in a file of vectors."""
+    with _reading(storage, path), source_storage(storage.root).open(path) as file:
+        begins = [one.get("offset", len(VERSION_OF_FILE)) for _, one in listed]
+        sizes = [one["sizeInBytes"] for _, one in listed]
+        ranges = [(begin, size + 2 * COUNT_BYTES) for begin, size in zip(begins, sizes, strict=True)]
+        version, *chunks = file.read_ranges([(0, len(VERSION_OF_FILE)), *ranges])
+        if version != VERSION_OF_FILE:
+            raise ValueError(f"a file of version {version!r}, expected {VERSION_OF_FILE!r}")
+        found = []
+        for (name, described), begin, chunk in zip(listed, begins, chunks, strict=True):
+            data, checksum = chunk[COUNT_BYTES:-COUNT_BYTES], chunk[-COUNT_BYTES:]
+            if (size := int.from_bytes(chunk[:COUNT_BYTES], "big")) != len(data):
+                raise ValueError(f"a vector of {size} bytes at {begin}, expected {len(data)}")
+            if zlib.crc32(data).to_bytes(COUNT_BYTES, "big") != checksum:
+                raise ValueError(f"a vector at {begin} has another CRC")
+            found.append((name, _rows_of(data, described)))
+    return found
+
+
+def _rows_of(data: bytes, described: Entry) -> BitMap64:
+    if int.from_bytes(data[:MAGIC_BYTES], "little") != MAGIC:
+        raise ValueError("a deletion vector of another form")
+    rows = BitMap64.deserialize(data[MAGIC_BYTES:])
+    if len(rows) != described["cardinality"]:
+        raise ValueError(f"a deletion vector of {len(rows)} rows, expected {described['cardinality']}")
     return rows
 
 
@@ -259,17 +310,3 @@ def _path_of_vector(root: str, kind: str, place: str) -> str:
     prefix, token = place[:-UUID_TEXT], place[-UUID_TEXT:]
     name = vector_path(prefix, UUID(bytes=base64.b85decode(token.encode().translate(_FROM_Z85))))
     return name.lstrip("/") if not prefix else name
-
-
-def _checked(storage: Storage, path: str, offset: int | None, size: int) -> bytes:
-    with source_storage(storage.root).open(path) as file:
-        begin = len(VERSION_OF_FILE) if offset is None else offset
-        version, data = file.read_ranges([(0, len(VERSION_OF_FILE)), (begin, size + 2 * COUNT_BYTES)])
-    if version != VERSION_OF_FILE:
-        raise ValueError(f"a file of version {version!r}, expected {VERSION_OF_FILE!r}")
-    if (found := int.from_bytes(data[:COUNT_BYTES], "big")) != size:
-        raise ValueError(f"a vector of {found} bytes at {begin}, expected {size}")
-    data, checksum = data[COUNT_BYTES:-COUNT_BYTES], data[-COUNT_BYTES:]
-    if zlib.crc32(data).to_bytes(COUNT_BYTES, "big") != checksum:
-        raise ValueError(f"a vector at {begin} has another CRC")
-    return data

@@ -23,9 +23,9 @@ import gnomon
 from gnomon.shadow.errors import StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.tables import NewFile, TableCommit, append_target, commit_to_table
-from gnomon.shadow.tables.delta import read_content
+from gnomon.shadow.tables.delta import READ_BY_DELTALAKE, count_rows, read_content
 from gnomon.shadow.tables.delta_change import check_deletes, clear_attempts, commit_change
-from gnomon.shadow.tables.delta_log import read_adds, read_vector, vector_file, with_wide_bounds
+from gnomon.shadow.tables.delta_log import read_adds, read_vectors, vector_file, with_wide_bounds
 from gnomon.shadow.tables.lake_append import Change, Deleted
 from tests.golden.tables import TABLES, Table
 
@@ -451,6 +451,24 @@ def test_a_vector_of_another_writer_is_kept(table: Path, kind: str) -> None:
     assert actions(table, 3, "remove")[0]["deletionVector"]["storageType"] == kind
 
 
+@pytest.mark.parametrize("interval", ["100", "1"])
+def test_vectors_of_more_files_than_deltalake_reads_are_read_and_merged(tmp_path: Path, interval: str) -> None:
+    table, files = tmp_path / "t", 2 * READ_BY_DELTALAKE
+    rows = pa.table({"id": range(3 * files), "k": [i // 3 for i in range(3 * files)]})
+    properties = {**VECTORS, "delta.checkpointInterval": interval}
+    write_deltalake(str(table), rows, partition_by=["k"], configuration=properties)
+    source = read_content(str(table), None)
+    for number, row in enumerate((0, 2), 1):
+        found = Deleted(source.version, dict.fromkeys(source.files, BitMap64([row])))
+        assert commit_change(str(table), planned(table, number), [], lambda found=found: found)[:2] == (files, files)
+        source = read_content(str(table), None)
+    assert source.deleted() == dict.fromkeys(source.files, BitMap64([0, 2]))
+    older = source.version._replace(version="1", metadata="")
+    assert read_content(str(table), older).deleted() == dict.fromkeys(source.files, BitMap64([0]))
+    with pytest.raises(UsageError, match=f"more than {READ_BY_DELTALAKE} files have deletion vectors"):
+        count_rows(str(table), source.version)
+
+
 def test_vectors_have_the_layout_of_the_protocol() -> None:
     rows = BitMap64([1, 5, 2**32 + 3])
     made = vector_file("abc", UUID(int=1), [rows])
@@ -483,7 +501,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(
         vector.write_bytes(damage(vector.read_bytes()))
     add = actions(table, 3, "add")[0]
     with pytest.raises(StorageError, match=what) as caught:
-        read_vector(storage_at(str(table)), add)
+        read_vectors(storage_at(str(table)), {add["path"]: add})
     assert vector.name in str(caught.value)
 
 
@@ -501,7 +519,7 @@ def test_a_vector_that_is_not_the_described_one_is_an_error(table: Path, member:
     add = actions(table, 3, "add")[0]
     add["deletionVector"][member] = value
     with pytest.raises(StorageError, match=what):
-        read_vector(storage_at(str(table)), add)
+        read_vectors(storage_at(str(table)), {add["path"]: add})
 
 
 def test_rows_that_a_file_lacks_are_refused_and_nothing_is_left(table: Path) -> None:
