@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
-from gnomon.jobs.dedup import append_new
+from gnomon.jobs.dedup import append_new, delete, upsert
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore, UsageError
 from gnomon.shadow.storage import storage_at
@@ -28,7 +28,9 @@ from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, here
 from tests.jobs.dedup.lake_tables import row as lake_row
 from tests.jobs.dedup.lake_tables import rows as lake_rows
-from tests.jobs.dedup.test_append_lake import LIVE, check, die_after
+from tests.jobs.dedup.test_append_lake import LIVE, check, die_after, nightly
+from tests.jobs.dedup.test_change import VECTORS, after, changed
+from tests.jobs.dedup.test_change import check as check_change
 from tests.stores.s3 import moto_server
 
 pytestmark = pytest.mark.store
@@ -124,11 +126,11 @@ def test_an_iceberg_table_on_s3(s3_root: str, tmp_path: Path, monkeypatch: pytes
     follow(f"iceberg:{catalog.load_table('ns.orders').metadata_location}", f"{s3_root}/other_index", range(10, 50))
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["delta", "delta vectors", "iceberg"])
 def lake(request: pytest.FixtureRequest, s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A table on S3."""
-    if request.param == "delta":
-        return DeltaLake(s3_root)
+    if request.param != "iceberg":
+        return DeltaLake(s3_root, configuration=VECTORS if request.param == "delta vectors" else None)
     return IcebergLake(tmp_path, monkeypatch, store=f"{s3_root}/warehouse")
 
 
@@ -138,11 +140,26 @@ def test_an_append_to_a_table_on_s3_that_died_is_finished_once(
 ) -> None:
     index = f"{s3_root}/index"
     build(None, lake.name, index, ["id"], buckets=2)
-    die_after(step, monkeypatch, index)
+    die_after(step, monkeypatch, nightly(index))
     lake.append(lake_rows(100, 102))
     assert append_new(None, index, lake_rows(30, 60), "nightly").appended == 20
     check(lake, index, [*LIVE, 100, 101])
     assert len(lake.appends()) == 1
+
+
+@pytest.mark.parametrize("step", ["commit_append", "commit_change"])
+def test_a_change_of_a_table_on_s3_that_died_is_finished_once(
+    lake: Lake, s3_root: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    index, batch = f"{s3_root}/index", changed(range(35, 45))
+    build(None, lake.name, index, ["id"], buckets=2)
+    die_after(step, monkeypatch, lambda: upsert(None, index, batch, "nightly"))
+    lake.append(lake_rows(100, 102))
+    assert upsert(None, index, batch, "nightly").written == 10
+    assert delete(None, index, [3, 100]).rows_deleted == 2
+    assert upsert(None, index, batch, "nightly").known_batch
+    check_change(lake, index, after(lake_rows(100, 102), batch, without=(3, 100)))
+    assert [one.path for one in storage_at(lake.root).list("_gnomon", hidden=True)] == []
 
 
 def test_of_two_commits_of_an_append_on_s3_at_once_the_store_refuses_one(
@@ -151,7 +168,7 @@ def test_of_two_commits_of_an_append_on_s3_at_once_the_store_refuses_one(
     """Both programs have read the table before either commits."""
     index, outcomes = f"{s3_root}/index", list[str]()
     build(None, lake.name, index, ["id"], buckets=2)
-    die_after("move_files", monkeypatch, index)
+    die_after("move_files", monkeypatch, nightly(index))
     module: Any = delta_append if isinstance(lake, DeltaLake) else iceberg_append
     real, barrier, first = module._commit, threading.Barrier(2, timeout=120), threading.local()
 

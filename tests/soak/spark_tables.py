@@ -7,11 +7,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.golden.tables.session import CATALOG, SparkBeside
 
 KEYS = 400
+REST = "behind"  # the name of a REST catalog
 DAYS = ["2026-01-01", "a b", "50%", "é/x"]
 Row = dict[str, Any]
 
@@ -25,8 +26,9 @@ class SparkTable:
         self._spark, self._sql_name = spark, sql_name
         self._added = 0
 
-    def rows(self, where: str = "true") -> list[Row]:
-        return self._spark.run(f"SELECT * FROM {self._sql_name} WHERE {where}")
+    def rows(self, where: str = "true", version: str = "") -> list[Row]:
+        at = f" VERSION AS OF {version}" if version else ""
+        return self._spark.run(f"SELECT * FROM {self._sql_name}{at} WHERE {where}")
 
     def columns(self) -> list[str]:
         described = [one["col_name"] for one in self._spark.run(f"DESCRIBE {self._sql_name}")]
@@ -104,17 +106,20 @@ class SparkTable:
 class DeltaOfSpark(SparkTable):
     """A partitioned Delta table with deletion vectors, and columns mapped by `mapping`."""
 
-    def __init__(self, spark: SparkBeside, folder: Path, mapping: str = "name") -> None:
+    def __init__(self, spark: SparkBeside, folder: Path, mapping: str = "name", vectors: bool = True) -> None:
         place = folder.absolute() / "delta"
         super().__init__(spark, f"delta.`{place}`")
-        self.name = f"delta:{place}"
+        self.name, self._mapping = f"delta:{place}", mapping
         self.sql(
-            "CREATE TABLE {t} (id BIGINT, name STRING, day STRING) USING delta PARTITIONED BY (day) "
-            f"TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = '{mapping}')"
+            "CREATE TABLE {t} (id BIGINT, name STRING, day STRING) USING delta PARTITIONED BY (day) TBLPROPERTIES "
+            f"('delta.enableDeletionVectors' = '{str(vectors).lower()}', 'delta.columnMapping.mode' = '{mapping}')"
         )
 
     def changes(self) -> dict[str, Callable[[random.Random], None]]:
-        return super().changes() | {
+        known = super().changes()
+        if self._mapping == "none":
+            del known["rename a column"], known["drop a column"]
+        return known | {
             "compact": lambda _: self.sql("OPTIMIZE {t}"),
             "purge": lambda _: self.sql("REORG TABLE {t} APPLY (PURGE)"),
             "expire": lambda _: self.sql("VACUUM {t} RETAIN 0 HOURS"),
@@ -126,25 +131,29 @@ class DeltaOfSpark(SparkTable):
 
 
 class IcebergOfSpark(SparkTable):
-    """An Iceberg table of a format version, with merge on read and partitions that evolve. `settings` are those of its
-    catalog."""
+    """An Iceberg table of a format version, which deletes rows by `mode`, and whose partitions evolve. `settings` are
+    those of its catalog: in SQLite, or at the address `rest`, in a namespace of its own."""
 
-    def __init__(self, spark: SparkBeside, folder: Path, format_version: int) -> None:
-        super().__init__(spark, f"{CATALOG}.ns.t")
-        place = folder.absolute()
-        self.name = f"iceberg:{CATALOG}.ns.t"
-        self.settings = {"uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/warehouse"}
-        self._catalog = SqlCatalog(CATALOG, **self.settings)
-        spark.run(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.ns")
-        kinds = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
+    def __init__(
+        self, spark: SparkBeside, folder: Path, format_version: int, mode: str = "merge-on-read", rest: str = ""
+    ) -> None:
+        place, self.catalog = folder.absolute(), REST if rest else CATALOG
+        self._table = f"n{abs(hash(folder))}.t" if rest else "ns.t"
+        super().__init__(spark, f"{self.catalog}.{self._table}")
+        self.name = f"iceberg:{self.catalog}.{self._table}"
+        own = {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/warehouse"}
+        self.settings = {"type": "rest", "uri": rest} if rest else own
+        self._catalog: Catalog = load_catalog(self.catalog, **self.settings)
+        spark.run(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog}.{self._table.removesuffix('.t')}")
+        kinds = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
         self.sql(
             "CREATE TABLE {t} (id BIGINT, name STRING, day STRING) USING iceberg PARTITIONED BY (bucket(3, id)) "
             f"TBLPROPERTIES ('format-version' = '{format_version}', {kinds})"
         )
 
     def _call(self, procedure: str, *arguments: str) -> None:
-        given = ", ".join(["table => 'ns.t'", *arguments])
-        self._spark.run(f"CALL {CATALOG}.system.{procedure}({given})")
+        given = ", ".join([f"table => '{self._table}'", *arguments])
+        self._spark.run(f"CALL {self.catalog}.system.{procedure}({given})")
 
     def changes(self) -> dict[str, Callable[[random.Random], None]]:
         return super().changes() | {
@@ -164,14 +173,14 @@ class IcebergOfSpark(SparkTable):
         }
 
     def _roll_back(self, chance: random.Random) -> None:
-        table = self._catalog.load_table("ns.t")
+        table = self._catalog.load_table(self._table)
         now, kept = table.current_snapshot(), {one.snapshot_id for one in table.snapshots()}
         if now is not None and now.parent_snapshot_id in kept:
             self._call("rollback_to_snapshot", f"snapshot_id => {now.parent_snapshot_id}")
 
     def _other_partitions(self, chance: random.Random) -> None:
         fields = ["bucket(3, id)", "truncate(2, name)", "bucket(2, day)"]
-        found = self._catalog.load_table("ns.t").spec().fields
+        found = self._catalog.load_table(self._table).spec().fields
         if found:
             self.sql(f"ALTER TABLE {{t}} DROP PARTITION FIELD {found[0].name}")
         else:

@@ -13,6 +13,7 @@ from deltalake.query import QueryBuilder
 from deltalake.schema import PrimitiveType
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from pyiceberg.transforms import IdentityTransform, Transform
 from pyiceberg.types import StringType
 from pyiceberg.utils.config import Config
@@ -137,7 +138,8 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch, store: str = "") -> Catalo
 
 class IcebergLake:
     """`spec` maps columns to transforms. The table's files lie below `root`, or below `store`, the URL of a place on
-    S3. `rest` is the address of a REST catalog, instead of one in SQLite; `database` is the table's namespace."""
+    S3. `rest` is the address of a REST catalog, instead of one in SQLite; `database` is the table's namespace.
+    `properties` are those of the table, such as its format version."""
 
     def __init__(
         self,
@@ -147,6 +149,7 @@ class IcebergLake:
         store: str = "",
         rest: str = "",
         database: str = "db",
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         if rest:
             configure(monkeypatch, type="rest", uri=rest)
@@ -154,7 +157,7 @@ class IcebergLake:
         self.identifier = f"{database}.t"
         self.name = f"iceberg:here.{self.identifier}"
         self.catalog.create_namespace(database)
-        made = self.catalog.create_table(self.identifier, ROWS)
+        made = self.catalog.create_table(self.identifier, ROWS, properties=dict(properties or {}))
         with made.update_spec() as update:
             for column, transform in (spec or {}).items():
                 update.add_field(column, transform)
@@ -195,6 +198,26 @@ class IcebergLake:
     def appends(self) -> list[str]:
         summaries = [one.summary for one in reversed(self.table().snapshots()) if one.summary is not None]
         return [str(one["gnomon.append"]) for one in summaries if "gnomon.append" in one.additional_properties]
+
+
+class IcebergUpgraded(IcebergLake):
+    """A table of a REST catalog that was made with version 2 and upgraded to version 3, in which pyiceberg writes no
+    files."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, rest: str) -> None:
+        super().__init__(root, monkeypatch, rest=rest, database=root.name.replace("-", "_"))
+        self.catalog.commit_table(self.table(), (), (UpgradeFormatVersionUpdate(format_version=3),))
+
+    def append(self, table: pa.Table) -> None:
+        if self.table().format_version == 3:
+            pytest.skip("pyiceberg appends no rows to tables of version 3")
+        super().append(table)
+
+    def delete(self, number: int) -> None:
+        pytest.skip("pyiceberg deletes no rows of tables of version 3")
+
+    def compact(self) -> None:
+        pytest.skip("pyiceberg rewrites no files of tables of version 3")
 
 
 def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -56,8 +56,8 @@ def check(lake: Lake, index: str, numbers: list[int]) -> None:
     assert verify(storage_at(index)).faults == []
 
 
-def die_after(step: str, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
-    """Run an append of the rows 30 to 59 that dies after a step."""
+def die_after(step: str, monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
+    """Run an append, or a change, that dies after a step."""
     module = next(one for one in (append_module, finish_module, local_rows) if hasattr(one, step))
     real = getattr(module, step)
 
@@ -68,7 +68,12 @@ def die_after(step: str, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, step, dying)
         with pytest.raises(KeyboardInterrupt):
-            append_new(None, index, rows(30, 60), "nightly")
+            run()
+
+
+def nightly(index: str) -> Callable[[], object]:
+    """An append of the rows 30 to 59."""
+    return lambda: append_new(None, index, rows(30, 60), "nightly")
 
 
 def module_of(lake: Lake) -> ModuleType:
@@ -116,7 +121,7 @@ def test_the_first_append_builds_the_index(lake: Lake, tmp_path: Path) -> None:
 def test_an_append_that_died_is_finished_once(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, step: str, meanwhile: str
 ) -> None:
-    die_after(step, monkeypatch, index)
+    die_after(step, monkeypatch, nightly(index))
     changes: dict[str, Callable[[], None]] = {
         "append": lambda: lake.append(rows(100, 105)),
         "delete": lambda: lake.delete(3),
@@ -146,7 +151,7 @@ def test_programs_that_finish_an_append_at_once_commit_it_once(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have read the table before either commits."""
-    die_after("move_files", monkeypatch, index)
+    die_after("move_files", monkeypatch, nightly(index))
     module, barrier, first = module_of(lake), threading.Barrier(2, timeout=60), threading.local()
     real = module._commit  # type: ignore[attr-defined]
 
@@ -220,7 +225,7 @@ def test_a_commit_that_failed_says_so_and_blocks_no_later_append(
 def test_staged_files_that_no_longer_fit_are_given_up_and_the_batch_can_run_again(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    die_after("commit_append", monkeypatch, index)
+    die_after("commit_append", monkeypatch, nightly(index))
     lake.retype()
     before = len(lake.rows())
     message = (
@@ -240,7 +245,7 @@ def test_staged_files_that_no_longer_fit_are_given_up_and_the_batch_can_run_agai
 def test_files_that_a_clean_up_removed_before_the_commit_are_noticed(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    die_after(step, monkeypatch, index)
+    die_after(step, monkeypatch, nightly(index))
     live = {name_of(path) for path in lake.files()}
     for path in Path(storage_of(lake)).rglob("*.parquet"):
         if path.name not in live:
@@ -285,7 +290,7 @@ def test_a_compaction_with_vacuum_after_the_commit_does_not_repeat_it(
 ) -> None:
     lake, index = DeltaLake(tmp_path), str(tmp_path / "index")
     build(None, lake.name, index, ["id"], buckets=2)
-    die_after("commit_to_table", monkeypatch, index)
+    die_after("commit_to_table", monkeypatch, nightly(index))
     lake.compact()
     removed = lake.table().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert any("-nightly-" in path for path in removed)

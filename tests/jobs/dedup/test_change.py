@@ -13,37 +13,37 @@ import pytest
 
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import ChangeResult, append_new, delete, upsert
-from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.dedup import row_search as search_module
-from gnomon.jobs.dedup import target as finish_module
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
-from tests.jobs.dedup.lake_tables import ROWS, DeltaLake, IcebergLake, Lake, row, rows, with_column
+from tests.jobs.dedup.lake_tables import ROWS, DeltaLake, IcebergLake, IcebergUpgraded, Lake, row, rows, with_column
+from tests.jobs.dedup.test_append_lake import die_after
 from tests.profiles import cases, examples
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
-KINDS = ["delta vectors", "delta rewritten", "iceberg positions", "iceberg rewritten"]
+KINDS = [
+    "delta vectors",
+    "delta rewritten",
+    "iceberg positions",
+    "iceberg rewritten",
+    pytest.param("iceberg vectors", marks=pytest.mark.store),  # pyiceberg writes version 3 through REST catalogs alone
+]
+REWRITTEN = {f"write.{one}.mode": "copy-on-write" for one in ("delete", "update", "merge")}
 FIRST = {n: row(n) for n in range(40) if n not in (7, 8)}
 
 Model = dict[int, dict[str, Any]]
 
 
-def made(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A table whose rows are deleted in one way."""
-    if kind.startswith("delta"):
-        return DeltaLake(root, configuration=VECTORS if kind == "delta vectors" else None)
-    lake = IcebergLake(root, monkeypatch)
-    if kind == "iceberg rewritten":
-        modes = {f"write.{one}.mode": "copy-on-write" for one in ("delete", "update", "merge")}
-        with lake.table().transaction() as transaction:
-            transaction.set_properties(modes)
-    return lake
-
-
 @pytest.fixture(params=KINDS)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    return made(request.param, tmp_path, monkeypatch)
+    """A table whose rows are deleted in one way."""
+    kind: str = request.param
+    if kind.startswith("delta"):
+        return DeltaLake(tmp_path, configuration=VECTORS if kind == "delta vectors" else None)
+    if kind == "iceberg vectors":
+        return IcebergUpgraded(tmp_path, monkeypatch, request.getfixturevalue("iceberg_rest"))
+    return IcebergLake(tmp_path, monkeypatch, properties=REWRITTEN if kind == "iceberg rewritten" else None)
 
 
 @pytest.fixture
@@ -283,22 +283,6 @@ def test_what_others_commit_between_look_up_and_commit_is_seen(
 # A batch that is not on record yet has to have the columns of the table that its next run finds.
 REFUSED = ("staged_of", "widen")
 STEPS = ["staged_of", "commit_append", "move_files", "commit_change", "clear_attempts", "mark_appended", "settle"]
-
-
-def die_after(step: str, monkeypatch: pytest.MonkeyPatch, run: Callable[[], ChangeResult]) -> None:
-    """Run a change that dies after a step."""
-    local_rows = __import__("sys").modules[upsert.__module__.replace("change", "local_rows")]
-    module = next(one for one in (append_module, finish_module, local_rows) if hasattr(one, step))
-    real = getattr(module, step)
-
-    def dying(*arguments: object, **named: object) -> object:
-        real(*arguments, **named)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, step, dying)
-        with pytest.raises(KeyboardInterrupt):
-            run()
 
 
 @pytest.mark.parametrize(
