@@ -1,4 +1,4 @@
-"""An append with Spark and an append in this process do the same."""
+"""An append, or a change, with Spark and one in this process do the same."""
 
 import datetime as dt
 import random
@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from gnomon.indexer import append_new, read_batch
-from gnomon.indexer.dedup import SparkRows
+from gnomon.indexer import append_new, build, read_batch
+from gnomon.indexer.dedup import SparkRows, upsert
 from gnomon.indexer.spark.versions import TIME_TYPE
 from gnomon.jobs import Stages
-from gnomon.jobs.dedup import DedupResult, as_rows
+from gnomon.jobs.dedup import ChangeResult, DedupResult, as_rows, delete
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
@@ -205,3 +207,55 @@ def test_a_known_batch_with_nested_columns_is_recognised_by_the_other_engine(lak
     for engine in ("here", "there"):
         assert lake.append("here", tmp_path / "batch.parquet", "b", engine).known_batch
     assert open_index(tmp_path / "here/index").fetch(3) == [{"k": 3, "list": [4]}]
+
+
+MARKS: dict[str, pa.Array | None] = {
+    "op": pa.array(["insert", "D", "update", "delete", "c"] * 80),
+    "is_dead": pa.array([True, False, True, False, False] * 80),
+    "s": None,  # the column of the table, null in rows that delete
+}
+
+
+@pytest.mark.parametrize(
+    ("mark", "null_keys", "update_only"), cases(product(MARKS, ["dedup", "reject", "refuse"], [False, True]))
+)
+def test_both_upsert_the_same_rows_with_the_same_counts(
+    lake: Lake, tmp_path: Path, mark: str, null_keys: str, update_only: bool
+) -> None:
+    names, batch, done = ("here", "there"), batch_rows(2), dict[str, dict[str, Any]]()
+    if null_keys == "refuse":
+        batch = batch.set_column(0, "k", pa.array([i % 300 for i in range(400)], pa.int32()))
+    marks = MARKS[mark]
+    pq.write_table(batch if marks is None else batch.append_column(mark, marks), tmp_path / "batch.parquet")
+    options: dict[str, Any] = {"order_by": ["n", "f desc"], "null_keys": null_keys, "update_only": update_only}
+    options |= {"delete_where_null": mark} if marks is None else {"delete_where": mark}
+    for name in names:
+        write_deltalake(tmp_path / name, batch_rows(1), partition_by=["dt"])
+        build(None, f"delta:{tmp_path / name}", tmp_path / f"{name} index", ["k"], buckets=3)
+
+    def change(name: str, engine: str) -> ChangeResult:
+        index, spark = tmp_path / f"{name} index", lake.spark if engine == "there" else None
+        rows = read_batch(spark, tmp_path / "batch.parquet", open_index(index))
+        return upsert(spark, index, rows, "b", replace_all=True, **options)
+
+    for name in names:
+        done[name] = change(name, name).to_json()
+        report = verify(storage_at(tmp_path / f"{name} index"), None)
+        assert report.is_sound, report.faults
+    shown = ("rows_read", "duplicates_in_batch", "rejected", "absent", "deleting", "written", "updated", "rows_deleted")
+    assert {name: done["here"][name] for name in shown} == {name: done["there"][name] for name in shown}
+    assert min(done["here"]["deleting"], done["here"]["updated"]) > 0
+    found = {name: DeltaTable(tmp_path / name).to_pyarrow_table() for name in names}
+    here, there = (sorted(map(repr, found[name].to_pylist())) for name in names)
+    assert here == there
+    for name, engine in (("here", "there"), ("there", "here")):
+        assert change(name, engine).known_batch
+
+
+def test_a_frame_of_keys_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", batch_rows(1).filter(pc.field("k").is_valid()))
+    build(None, f"delta:{tmp_path / 't'}", tmp_path / "index", ["k"], buckets=3)
+    keys = spark.createDataFrame([(1, "x"), (2, "y"), (7000, "z")], "k int, other string")
+    result = delete(spark, tmp_path / "index", keys)
+    assert (result.rows_read, result.deleted_keys) == (3, 2)
+    assert not {1, 2} & set(DeltaTable(tmp_path / "t").to_pyarrow_table()["k"].to_pylist())
