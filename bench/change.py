@@ -1,10 +1,10 @@
 """Rows deleted and replaced by key in Delta and Iceberg tables: `python -m bench.change`.
 
 The keys lie in the files at random. All contenders get tables with the same data files (format 2 with merge-on-read;
-Delta with deletion vectors where the contender writes them), the same keys and the same batch, and their rows are
-counted after each change. Each change runs in a process of its own, which is given up after `--patience` seconds;
-Spark's run in one session, after a small change that warms it up. Seconds are of the change alone. Bytes are those that
-the process read and wrote through system calls, of Spark those that its tasks count as read.
+Delta with deletion vectors where the contender writes them), the same keys and the same batch, and Spark counts their
+rows after each change. Each change runs in a process of its own, which is given up after `--patience` seconds; Spark's
+run in one session, after a small change that warms it up. Seconds are of the change alone. Bytes are those that the
+process read and wrote through system calls, of Spark those that its tasks count as read.
 """
 
 import json
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
-from deltalake import DeltaTable, QueryBuilder, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
@@ -130,10 +130,17 @@ def make(place: Place, paths: Sequence[Path]) -> None:
                     for file in parquet_files_to_data_files(table.io, table.metadata, some):
                         append.append_data_file(file)
     if place.contender == "gnomon":
-        gnomon.build(None, place.source, place.index, ["id"])
+        build = ["-m", "gnomon", "build", place.source, place.index, "--key", "id", "--engine", "local"]
+        subprocess.run([sys.executable, *build], env=environment(place), capture_output=True, check=True)
 
 
 # -- the changes -------------------------------------------------------------------------------------------------------
+
+
+def environment(place: Place) -> dict[str, str]:
+    """The environment of a process in which pyiceberg finds the catalog."""
+    begin = f"PYICEBERG_CATALOG__{CATALOG.upper()}__"
+    return {**os.environ, **{f"{begin}{name.upper()}": value for name, value in properties(place.folder).items()}}
 
 
 def by_gnomon(place: Place, what: str, batch: str) -> None:
@@ -188,12 +195,9 @@ def io_bytes() -> tuple[int, int]:
 
 def in_child(place: Place, what: str, batch: str, patience: float) -> Cost:
     command = [sys.executable, "-m", BENCH, "step", str(place.folder), place.format, place.contender, what, batch]
-    own = {
-        f"PYICEBERG_CATALOG__{CATALOG.upper()}__{name.upper()}": one for name, one in properties(place.folder).items()
-    }
     try:
         done = subprocess.run(
-            command, env={**os.environ, **own}, capture_output=True, text=True, timeout=patience, check=True
+            command, env=environment(place), capture_output=True, text=True, timeout=patience, check=True
         )
     except subprocess.TimeoutExpired:
         return Cost(-1, -1, -1, -1, f"> {patience:g} s")
@@ -213,15 +217,6 @@ def in_spark(spark: SparkBeside, place: Place, what: str, batch: str) -> Cost:
     except RuntimeError as error:
         return Cost(-1, -1, -1, -1, str(error)[-80:])
     return Cost(time.perf_counter() - begin, spark.bytes_read() - read, -1, -1)
-
-
-def count(place: Place) -> int:
-    """The rows of a table, by its own library."""
-    if place.format == "delta":
-        query = QueryBuilder().register("t", DeltaTable(str(place.root))).execute("select count(*) from t")
-        return int(pa.table(query.read_all()).column(0)[0].as_py())
-    with catalog(place.folder) as opened:
-        return int(opened.load_table(f"n.{place.contender}").scan().count())
 
 
 # -- the workload ------------------------------------------------------------------------------------------------------
@@ -255,9 +250,6 @@ def main(
     folder = folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "data").mkdir(parents=True)
-    os.environ |= {
-        f"PYICEBERG_CATALOG__{CATALOG.upper()}__{name.upper()}": one for name, one in properties(folder).items()
-    }
     paths = write_files(folder, files, rows)
     report.say(f"\n{files * rows:,} rows in {files:,} files with {rows:,} rows each\n")
     report.say("\n".join(head(("change", "keys", "contender", "s", "times Gnomon's", "read", "written", "peak"))))
@@ -280,7 +272,7 @@ def main(
                         given_up.add(place)
                         continue
                     live[place] -= size if what == "delete" else 0
-                    if (found := count(place)) != live[place]:
+                    if (found := int(spark.run(f"SELECT count(*) AS n FROM {place.of_spark}")[0]["n"])) != live[place]:
                         raise WrongRows(f"{place}: {found:,} rows after {what} of {size:,}, expected {live[place]:,}")
                 if number > 1:
                     for contender, cost in costs.items():

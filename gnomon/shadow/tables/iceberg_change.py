@@ -69,6 +69,8 @@ from gnomon.sources.types import FIELD_ID
 VECTORS, POSITIONS, COPY_ON_WRITE = "deletion vectors", "position deletes", "copy-on-write"
 DELETE_MODE, UPSERT_MODES = "write.delete.mode", ("write.merge.mode", "write.update.mode")
 GRANULARITY = "write.delete.granularity"  # "file" or "partition"
+# A reader of one data file reads a whole file of position deletes; by the bounds of its paths it skips the others.
+POSITIONS_IN_FILE = 10_000
 POSITION_ID, ROW_ID = 2147483545, 2147483645  # field ids: of the column pos, and of a row's position in its file
 PUFFIN_MAGIC, VECTOR_TYPE = b"PFA1", "deletion-vector-v1"
 DELETES_SCHEMA = pa.schema(
@@ -320,13 +322,22 @@ class _Attempt:
     # -- position deletes
 
     def _position_deletes(self, hits: Sequence[_Hit]) -> list[FileEntry]:
-        """Write the position deletes: a file for each data file, or for each partition if the table asks for it."""
-        by_partition = self.table.properties.get(GRANULARITY) == "partition"
-        groups: dict[object, list[_Hit]] = {}
-        for data, rows in hits:
-            key = (data.spec, comparable(data.partition)) if by_partition else data.path
-            groups.setdefault(key, []).append((data, rows))
-        writes = [partial(self._deletes_of, place, group) for place, group in enumerate(groups.values())]
+        """Write the position deletes. A file has those of a partition, in the order of the data files' paths, up to
+        POSITIONS_IN_FILE; if the table asks for it, those of one data file."""
+        by_file = self.table.properties.get(GRANULARITY) == "file"
+        partitions: dict[object, list[_Hit]] = {}
+        for data, rows in sorted(hits, key=lambda hit: hit[0].path):
+            partitions.setdefault((data.spec, comparable(data.partition)), []).append((data, rows))
+        groups: list[list[_Hit]] = []
+        for listed in partitions.values():
+            count = POSITIONS_IN_FILE
+            for data, rows in listed:
+                if by_file or count + len(rows) > POSITIONS_IN_FILE:
+                    groups.append([])
+                    count = 0
+                groups[-1].append((data, rows))
+                count += len(rows)
+        writes = [partial(self._deletes_of, place, group) for place, group in enumerate(groups)]
         return [self._entry(*found[:4], **found[4]) for found in in_order(writes)]
 
     def _deletes_of(self, place: int, hits: Sequence[_Hit]) -> tuple[ContentFile, str, str, int, dict[str, Any]]:

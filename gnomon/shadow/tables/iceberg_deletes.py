@@ -3,6 +3,7 @@ The rules are those of https://iceberg.apache.org/spec/."""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyroaring import BitMap64
 from gnomon.base.errors import check_memory
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import SourceError, SourceNotFound, UsageError
-from gnomon.shadow.storage import source_storage, words_of
+from gnomon.shadow.storage import in_order, source_storage, words_of
 from gnomon.shadow.tables.iceberg_files import (
     AVRO,
     EQUALITY_DELETES,
@@ -24,6 +25,7 @@ from gnomon.shadow.tables.iceberg_files import (
     PARQUET,
     POSITION_DELETES,
     PUFFIN,
+    ContentFile,
     LiveFiles,
     Paths,
     avro_records,
@@ -40,28 +42,37 @@ VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 
 def deleted_rows(source: FileIO, live: LiveFiles, paths: Paths, name: str) -> dict[str, BitMap64]:
     """The deleted rows of each data file, by its path. Rows are numbered as in pointers: ordinals in the file, except
-    for Avro (`numbers_of_rows`)."""
-    read: dict[str, bytes] = {}  # the last Puffin file, which may hold the vectors of many data files
-    by_file: dict[str, dict[str, BitMap64]] = {}  # of each file of position deletes, by data file
-    deleted: dict[str, BitMap64] = {}
+    for Avro (`numbers_of_rows`). Each file of deletes is read once, several at a time."""
+    uses: dict[str, list[tuple[ContentFile, ContentFile]]] = {}
     for data in live.data:
-        rows = BitMap64()
         for file in live.deletes.of(data):
-            if file.content != POSITION_DELETES:
-                continue
-            if file.format == PUFFIN:
-                if file.path not in read:
-                    read = {file.path: read_file(source, file.path, name)}
-                rows |= deletion_vector(read[file.path], file.path, file.content_offset or 0, file.content_size or 0)
-                continue
-            if file.path not in by_file:
-                found = position_deletes(read_file(source, file.path, name), file.path, file.format)
-                by_file[file.path] = {location: BitMap64(numbers) for location, numbers in found}
-            rows |= by_file[file.path].get(data.path, BitMap64())
-        if len(rows):
-            is_avro = data.format == AVRO
-            deleted[paths.path(data.path)] = pointer_numbers(paths, data.path, rows) if is_avro else rows
-    return deleted
+            if file.content == POSITION_DELETES:
+                uses.setdefault(file.path, []).append((data, file))
+    deleted: dict[str, BitMap64] = {}
+    avro = {data.path for pairs in uses.values() for data, _ in pairs if data.format == AVRO}
+    reads = [partial(_deleted_by, source, name, pairs) for pairs in uses.values()]
+    for found in in_order(reads, [pairs[0][1].size for pairs in uses.values()]):
+        for location, rows in found:
+            if len(rows):
+                deleted[location] = deleted[location] | rows if location in deleted else rows
+    numbers = [partial(pointer_numbers, paths, location, deleted[location]) for location in deleted if location in avro]
+    ours = dict(zip((location for location in deleted if location in avro), in_order(numbers), strict=True))
+    return {paths.path(location): ours.get(location, rows) for location, rows in deleted.items()}
+
+
+def _deleted_by(
+    source: FileIO, name: str, pairs: Sequence[tuple[ContentFile, ContentFile]]
+) -> list[tuple[str, BitMap64]]:
+    """The rows that one file of position deletes or deletion vectors deletes in some data files, by their location."""
+    file = pairs[0][1]
+    content = read_file(source, file.path, name)
+    if file.format == PUFFIN:
+        return [
+            (data.path, deletion_vector(content, file.path, one.content_offset or 0, one.content_size or 0))
+            for data, one in pairs
+        ]
+    found = {location: BitMap64(numbers) for location, numbers in position_deletes(content, file.path, file.format)}
+    return [(data.path, found[data.path]) for data, _ in pairs if data.path in found]
 
 
 def pointer_numbers(paths: Paths, location: str, rows: BitMap64) -> BitMap64:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -57,7 +58,15 @@ from pyroaring import BitMap64
 
 from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables import LakeContent, NewFile, TableCommit, commit_to_table, lake_source, last_number
+from gnomon.shadow.tables import (
+    LakeContent,
+    NewFile,
+    TableCommit,
+    commit_to_table,
+    iceberg_change,
+    lake_source,
+    last_number,
+)
 from gnomon.shadow.tables.iceberg import version_of
 from gnomon.shadow.tables.iceberg_append import data_files
 from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
@@ -217,6 +226,28 @@ def entries(table: Table) -> list[dict[str, Any]]:
         assert manifest.metadata["content"] == ("deletes" if record["content"] else "data")
         found += [{**entry, "list": record} for entry in manifest]
     return found
+
+
+def path_of(bounds: list[dict[str, Any]]) -> bytes:
+    """The bound of the column file_path."""
+    return next(bytes(one["value"]) for one in bounds if one["key"] == 2147483546)
+
+
+def test_a_file_of_position_deletes_has_few_positions(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of a data file reads such a file whole, and skips the others by the bounds of their paths."""
+    monkeypatch.setattr(iceberg_change, "POSITIONS_IN_FILE", 4)
+    lake = Lake(catalog, 2)
+    for begin in range(0, 50, 10):
+        lake.append(range(begin, begin + 10))
+    gone = [0, 1, 10, 11, 20, *range(30, 39), 40]
+    assert lake.delete(gone)[:2] == (15, 5)
+    assert lake.ids() == [one for one in range(50) if one not in gone]
+    deletes = [one["data_file"] for one in entries(lake.table) if one["data_file"]["content"] == 1]
+    counts = sorted(one["record_count"] for one in deletes)
+    assert (sum(counts), counts[-1]) == (15, 9)
+    assert len(counts) <= 4
+    bounds = sorted((path_of(one["lower_bounds"]), path_of(one["upper_bounds"])) for one in deletes)
+    assert all(high < low for (_, high), (low, _) in pairwise(bounds))
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
