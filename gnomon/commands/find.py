@@ -32,7 +32,7 @@ def find(
         bool, typer.Option("--all-versions", help="Search all versions of the Delta or Iceberg table.")
     ] = False,
     orphans: Annotated[
-        bool, typer.Option("--orphans", help="Also scan Parquet files below the table that no version lists.")
+        bool, typer.Option("--orphans", help="Also scan the files below the table that no version lists.")
     ] = False,
     prove_erased: Annotated[
         bool,
@@ -42,7 +42,9 @@ def find(
 ) -> int:
     """List the rows of the keys in all versions of a table, also deleted ones whose bytes are still on disk. Exit code
     0 when a row is on disk, 1 when none is, 3 when a file or version could not be read. With --prove-erased exit code 0
-    when no file holds a key, 1 when one does."""
+    when no file holds a key, 1 when one does, 3 when a file could not be searched."""
+    if prove_erased and (all_versions or orphans):
+        raise UsageError("find: --prove-erased searches all versions and files; expected no other option of a search")
     if not all_versions and not prove_erased:
         raise UsageError("find: expected --all-versions or --prove-erased; gnomon get prints the rows of one version")
     opened, keys = open_index(index), list(key_texts(keys, None))
@@ -105,6 +107,7 @@ def notes(found: AllVersions) -> list[str]:
     ]
     if found.expired:
         lines.append(f"expired: the table has no metadata of {_listed(found.expired)}")
+    lines += [f"not searched: {path}: neither Parquet, ORC nor Avro" for path in found.unsearched]
     return lines + [f"gone: {path}: only older versions list it; its rows are unknown" for path in found.gone]
 
 

@@ -1,7 +1,7 @@
 """The rows of some keys in all versions of a lake table.
 
 - `all_versions`    the search
-- `table_versions`  the files and deleted rows of one version
+- `table_versions`  the files and deleted rows of one version, and files that no version lists
 - `erasure`         the proof that no file of a table holds some keys
 """
 

@@ -4,7 +4,7 @@ still in a data file.
 The index answers for the files that its kept snapshots cover, live or not. Other files of the table's versions are
 scanned, one at a time. Then the deletes of each version say when a row was live."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from gnomon.btree.blocks import LookupStats
-from gnomon.btree.key_types import key_type
+from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import key_array, stored_array
 from gnomon.shadow.errors import (
     OF_ONE_FILE,
@@ -28,6 +28,7 @@ from gnomon.shadow.errors import (
 )
 from gnomon.shadow.lookup import Lookup, ParsedKey, Search, parse_key
 from gnomon.shadow.metadata import (
+    STAGING_FOLDER,
     IndexSpec,
     Segment,
     Snapshot,
@@ -36,19 +37,31 @@ from gnomon.shadow.metadata import (
     rows_by_partition,
     snapshot_numbers,
 )
-from gnomon.shadow.search.table_versions import Row, TableAt, VersionReader, equality_files, equals, files_of
-from gnomon.shadow.storage import Storage, join, source_storage, storage_at
+from gnomon.shadow.search.table_versions import (
+    HEAD_BYTES,
+    Listing,
+    Row,
+    TableAt,
+    VersionReader,
+    check_columns,
+    equals,
+    format_of,
+    is_metadata,
+    listing_of,
+    origins,
+)
+from gnomon.shadow.storage import Storage, below, join, source_storage, storage_at
 from gnomon.shadow.tables import (
     MAIN,
     LakeSource,
     TableVersion,
     stored_partition,
 )
+from gnomon.sources import open_source
 
 CACHE_BYTES = 32 << 20  # of index files
 LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row deleted", "in no version"
-METADATA_FOLDERS = ("_delta_log/", "metadata/")
-DATA_ENDINGS = ("parquet", "orc", "avro")
+INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 OF_A_FILE = (*OF_ONE_FILE, StorageError, SourceNotFound)
 
 Rows = dict[Row, int]  # for each row, the index of its key among the requested keys
@@ -85,8 +98,9 @@ class AllVersions:
     snapshots of the index still have their files. `gone` are files of older versions that no longer exist and that no
     kept snapshot of the index covers: their rows are unknown. `scanned` files had to be read; the index answered for
     `indexed` files, in which the keys have `entries` entries. `listed` are the data files of readable versions,
-    `current` those of the newest one, `equality_deletes` files of such deletes, all by their whole paths. Each of
-    `failures` makes the result incomplete."""
+    `current` those of the newest one, `equality_deletes` files of such deletes, all by their whole paths. `unsearched`
+    are other files below the table that may have rows, in a format that is not searched. Each of `failures` makes the
+    result incomplete."""
 
     rows: list[VersionedRow] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
@@ -98,22 +112,24 @@ class AllVersions:
     listed: set[str] = field(default_factory=set)
     current: set[str] = field(default_factory=set)
     equality_deletes: set[str] = field(default_factory=set)
+    unsearched: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
 
 
 class _File(NamedTuple):
-    """A data file: its bytes (-1: unknown), its partition, and the numbers, within this search, of the versions that
-    list it."""
+    """A data file: its bytes, its partition, the columns whose values only the metadata has, and the numbers, within
+    this search, of the versions that list it."""
 
     size: int
     partition: str
+    constants: tuple[str, ...]
     versions: BitMap
 
 
 def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = False) -> AllVersions:
     """The rows of some keys in all versions of the table of an index. Each version's metadata is read twice, and each
-    file that no kept snapshot of the index covers once. `orphans` also scans the Parquet files below the
-    table's location that no version lists.
+    file that no kept snapshot of the index covers once. `orphans` also scans the Parquet, ORC and Avro files in the
+    table's folders that no version lists.
 
     UsageError for an index of another source, for an invalid key, and where another table has taken the table's place;
     SourceNotFound and StorageError where the table's newest metadata cannot be read. Errors of single files and
@@ -136,10 +152,15 @@ class _Search:
         self._storage = storage
         self._spec = newest.spec
         self._wanted = wanted
+        names = [column.name for column in self._spec.stored_keys]
+        self._values = [{**dict(zip(names, one.stored, strict=True)), **dict(one.where)} for one in wanted]
         self._orphans = orphans
         self._found = AllVersions()
         self._views = self._kept_views(newest)
         history = LakeSource(self._spec.source.table).history(known)
+        at = next((line[-1].metadata for line in history.branches.values() if line), known.metadata)
+        metadata = below(self._spec.source.location, at).rpartition("/")[0] if "/" in at else ""
+        self._metadata_folder = f"{metadata or 'metadata'}/"  # of Iceberg
         uuid = next((line[-1].uuid for line in history.branches.values() if line), known.uuid)
         if uuid != known.uuid:
             raise UsageError(
@@ -163,6 +184,10 @@ class _Search:
         self._numbers = {name: number for number, name in enumerate(self._versions)}
         self._readable: set[str] = set()
         self._files: dict[str, _File] = {}
+        self._folders: set[str] = set()  # outside the root
+        self._of_form: set[str] = set()
+        # Files with their partitions, by the columns and the partition types of their version (`_note_form`).
+        self._other_forms: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, str]] = {}
         self._root = source_storage(self._spec.source.location)
         self._reader = VersionReader(self._root, self._spec)
 
@@ -184,7 +209,10 @@ class _Search:
     def result(self) -> AllVersions:
         self._list_files()
         rows, covered = self._rows_of_index()
-        rows |= self._rows_of_scans(sorted(self._files.keys() - covered))
+        rest = {path: self._files[path].partition for path in sorted(self._of_form - covered)}
+        rows |= self._rows_of_scans(rest, self._spec)
+        for (columns, types), paths in self._other_forms.items():
+            rows |= self._rows_of_scans(paths, replace(self._spec, schema=columns, partition_types=dict(types)))
         if self._orphans:
             rows |= self._rows_of_orphans(covered | self._files.keys())
         deleted = self._deleted(rows)
@@ -202,18 +230,38 @@ class _Search:
         for version in self._versions.values():
             number = self._numbers[version.name]
             try:
-                for path, size, partition in files_of(version):
+                listing = listing_of(version)
+                for path, file in listing.files.items():
                     if path not in self._files:
-                        self._files[path] = _File(size, partition, BitMap())
+                        self._files[path] = _File(file.size, file.partition, file.constants, BitMap())
                     self._files[path].versions.add(number)
                     where = join(self._root.root, path)
                     if version.source is not None:
                         self._found.listed.add(where)
                     if version.name == newest:
                         self._found.current.add(where)
+                self._note_form(listing)
+                if listing.own_columns:
+                    self._note_form(listing._replace(columns=listing.own_columns))
                 self._readable.add(version.name)
+                self._folders.update(listing.folders)
+                if self._orphans:
+                    self._found.equality_deletes |= {storage_at(one).root for one in listing.equality_deletes()}
             except (ShadowError, SourceError) as error:
                 self._found.failures.append(error)
+
+    def _note_form(self, listing: Listing) -> None:
+        """Note the files of a version whose key columns are those of the index, and, aside, of one in which a key
+        column had another id or name in files, or was a partition column and is none, or the reverse."""
+        keys, stored = self._spec.keys, [column.name for column in self._spec.stored_keys]
+        types = self._spec.partition_types if listing.types is None else listing.types
+        in_folders = [key.name for key in keys if key.name in types]
+        are_same = listing.types is None or origins(listing.columns, stored) == origins(self._spec.schema, stored)
+        files = {path: file.partition for path, file in listing.files.items()}
+        if are_same and in_folders == [key.name for key in keys if key.partition]:
+            self._of_form.update(files)
+        else:
+            self._other_forms.setdefault((listing.columns, tuple(types.items())), {}).update(files)
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -252,78 +300,127 @@ class _Search:
         self._found.indexed, self._found.entries = len(covered), len(rows)
         return rows, covered
 
-    def _rows_of_scans(self, paths: Sequence[str]) -> Rows:
-        """The rows of the keys in files of versions, by a scan of each file's key columns."""
+    def _rows_of_scans(self, partitions: Mapping[str, str], spec: IndexSpec) -> Rows:
+        """The rows of the keys in files of versions, by a scan of each file's key columns. `partitions` has the files
+        with their partitions, `spec` is that of the index, with the columns of these versions."""
         rows: Rows = {}
         newest = self._lines[MAIN][-1:]
-        for path in paths:
+        for path, partition in partitions.items():
             file = self._files[path]
-            values = stored_partition(file.partition, self._spec.partition_types)
-            possible = [
-                place
-                for place, wanted in enumerate(self._wanted)
-                if all(values.get(name) == value for name, value in wanted.where)
-            ]
-            if not possible:
-                continue
             try:
-                rows |= self._rows_in(path, file.size, possible, self._spec)
+                values = self._partition(path, partition, spec)
+                possible = [
+                    place
+                    for place, wanted in enumerate(self._values)
+                    if all(_are_same(wanted.get(name, value), value) for name, value in values.items())
+                ]
+                if not possible:
+                    continue
+                rows |= self._rows_in(path, file.size, possible, spec, values)
                 self._found.scanned += 1
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 where = join(self._root.root, path)
                 if any(self._numbers[name] in file.versions for name in newest):
                     what = "gone, though the newest version of the table names it"
                     self._found.failures.append(SourceNotFound(what, where))
-                else:
+                elif where not in self._found.gone:
                     self._found.gone.append(where)
             except OF_A_FILE as error:
                 self._found.failures.append(error)
         return rows
 
+    def _partition(self, path: str, partition: str, spec: IndexSpec) -> dict[str, Stored]:
+        """The partition values of a file, by column. SourceError where they cannot be compared with the key."""
+        values = stored_partition(partition, spec.partition_types)
+        for key in self._spec.keys:
+            kinds = {key.type, spec.partition_type(key.name)}
+            if key.name in values and len(kinds) > 1 and not kinds <= INTEGERS:
+                raise SourceError(
+                    "a partition column of an older version has another type, so that keys are not compared with it",
+                    join(self._root.root, path),
+                    column=key.name,
+                    expected=key.type,
+                    found=spec.partition_type(key.name),
+                )
+        return values
+
     def _rows_of_orphans(self, known: set[str]) -> Rows:
-        """The rows of the keys in data files below the table's location that are not known. Files of equality deletes
-        hold keys as data files do."""
+        """The rows of the keys in other files of the table's folders than the known ones: by their first bytes, or else
+        their ending, Parquet, ORC and Avro files. Files of equality deletes hold keys as data files do."""
         rows: Rows = {}
-        for version in self._versions.values():
-            try:
-                self._found.equality_deletes |= {storage_at(one).root for one in equality_files(version)}
-            except (ShadowError, SourceError) as error:
-                self._found.failures.append(error)
-        for info in self._root.list(hidden=True):
-            ending = info.path.rpartition(".")[2]
-            if ending not in DATA_ENDINGS or info.path.startswith(METADATA_FOLDERS) or info.path in known:
+        root = self._root.root
+        others = {info.path: info.size for info in self._root.list(hidden=True)}
+        for folder in sorted(self._folders):
+            listed = storage_at(folder).list(hidden=True)
+            others |= {below(root, join(folder, info.path)): info.size for info in listed}
+        for deletes in self._found.equality_deletes:
+            others.setdefault(below(root, deletes), -1)
+        for path in sorted(others.keys() - known):
+            if others[path] == 0 or self._is_metadata(path):
                 continue
-            spec = replace(self._spec, format=ending)
             try:
-                rows |= self._rows_in(info.path, info.size, range(len(self._wanted)), spec, of_table=False)
-                self._found.scanned += 1
+                format = self._format(path, others[path])
+                if format == "":
+                    self._found.unsearched.append(join(self._root.root, path))
+                elif format is not None:
+                    spec = replace(self._spec, format=format)
+                    rows |= self._rows_in(path, others[path], range(len(self._wanted)), spec)
+                    self._found.scanned += 1
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue  # removed meanwhile
             except OF_A_FILE as error:
                 self._found.failures.append(error)
         return rows
 
-    def _rows_in(self, path: str, size: int, places: Sequence[int], spec: IndexSpec, of_table: bool = True) -> Rows:
-        """The rows of the keys at these places in a file. A file of the table that lacks a key column has nulls there;
-        another file that lacks all of them has no row."""
+    def _is_metadata(self, path: str) -> bool:
+        return is_metadata(path, self._spec.source.table.startswith("delta:"), self._metadata_folder)
+
+    def _format(self, path: str, size: int) -> str | None:
+        """As in `format_of`."""
+        with self._reader.opened_bytes(path, size) as reader:
+            return format_of(path.rpartition("/")[2], reader.read_range(0, min(HEAD_BYTES, reader.size)))
+
+    def _rows_in(
+        self, path: str, size: int, places: Sequence[int], spec: IndexSpec, folders: Mapping[str, Stored] | None = None
+    ) -> Rows:
+        """The rows of the keys at these places in a file. `folders` has the partition values of a file of the table,
+        which has nulls in a key column that it lacks. Of another file they are None; a column that it lacks may have
+        any value there."""
         rows: Rows = {}
-        columns = self._spec.stored_keys
         with self._reader.opened(path, size, spec) as (source, reader):
-            there = [column.name for column in columns if column.name in source.schema.names]
-            if not there and not of_table:
-                return rows
-            for batch in source.scan(reader, there):
-                found = [
-                    key_array(batch.column(column.name), column.type, column.name)
-                    if column.name in there
-                    else pa.nulls(batch.num_rows, key_type(column.type).arrow)
-                    for column in columns
-                ]
+            columns = [key for key in self._spec.keys if folders is None or key.name not in folders]
+            there = [key for key in columns if key.name in source.schema.names]
+            lost = [key for key in columns if key not in there]
+            if folders is None and any(key in self._spec.stored_keys for key in lost):
+                stored = [key.name for key in there if key in self._spec.stored_keys]
+                self._check_lacks(path, set(open_source(reader, spec.format).schema.names), stored)
+                if not stored:
+                    return rows
+            elif folders is not None and (
+                only := [key.name for key in lost if key.name in self._files[path].constants]
+            ):
+                what = "the file lacks a key column whose value only the table's metadata has; rewrite the file"
+                raise SourceError(what, join(self._root.root, path), column=only[0])
+            for batch in source.scan(reader, [key.name for key in there]):
+                found = [key_array(batch.column(key.name), key.type, key.name) for key in there]
                 for place in places:
+                    wanted = self._values[place]
+                    if folders is not None and any(wanted[key.name] is not None for key in lost):
+                        continue
                     same = np.ones(batch.num_rows, bool)
-                    for column, values, value in zip(columns, found, self._wanted[place].stored, strict=True):
-                        same &= equals(values, stored_array([value], column.type))
+                    for key, values in zip(there, found, strict=True):
+                        same &= equals(values, stored_array([wanted[key.name]], key.type))
                     numbers = batch.column(len(there)).filter(pa.array(same))
                     rows |= {(path, number): place for number in numbers.to_pylist()}
         return rows
+
+    def _check_lacks(self, path: str, names: set[str], there: Sequence[str]) -> None:
+        """As in `check_columns`, unless it is known why the file has only some columns of the key, or none."""
+        where = join(self._root.root, path)
+        in_metadata = path.startswith(("_delta_log/", self._metadata_folder))
+        if there or in_metadata or path.startswith(f"{STAGING_FOLDER}/") or where in self._found.equality_deletes:
+            return
+        check_columns(where, names, [column.name for column in self._spec.stored_keys])
 
     # -- deletes -------------------------------------------------------------------------------------------------------
 
@@ -368,6 +465,10 @@ class _Search:
             if begin is not None:
                 found.append(VersionedRow(key, where, number, branch, begin, last, None, LIVE, on_disk))
         return found or [VersionedRow(key, where, number, "", None, None, None, NO_VERSION, on_disk)]
+
+
+def _are_same(one: Stored, other: Stored) -> bool:
+    return one == other or (one != one and other != other)  # NaN equals NaN
 
 
 def _whole(segment: Segment, spec: IndexSpec) -> Segment:

@@ -11,16 +11,19 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from gnomon.shadow.errors import StorageError
+from gnomon.base.errors import Action
+from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.metadata import STAGING_FOLDER, open_view
-from gnomon.shadow.search.all_versions import AllVersions, find_all_versions
+from gnomon.shadow.search.all_versions import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.storage import Storage, join, source_storage
+from gnomon.shadow.tables import MAIN, LakeSource
 
 
 class Hold(Enum):
     """Why a file that holds a key is still there."""
 
     LIVE = "a live row"
+    BRANCH = "a row that a branch or a tag of the table has"
     DELETED_ROW = "a deleted row of a live data file"
     OLD_VERSION = "a data file of older versions"
     EQUALITY_DELETE = "a file of equality deletes, which holds the keys"
@@ -32,6 +35,7 @@ REMEDIES = {
     "delta": {
         Hold.LIVE: "gnomon delete, then as for a deleted row",
         Hold.DELETED_ROW: "REORG TABLE ... APPLY (PURGE), then VACUUM after the retention time",
+        Hold.BRANCH: "VACUUM",
         Hold.OLD_VERSION: "VACUUM after the retention time",
         Hold.EQUALITY_DELETE: "VACUUM",
         Hold.NO_VERSION: "VACUUM after the retention time; remove the file if VACUUM does not",
@@ -40,11 +44,15 @@ REMEDIES = {
         Hold.LIVE: "gnomon delete, then as for a deleted row",
         Hold.DELETED_ROW: "CALL system.rewrite_data_files(table => '...', options => "
         "map('delete-file-threshold', '1')), then system.expire_snapshots",
-        Hold.OLD_VERSION: "CALL system.expire_snapshots",
+        Hold.BRANCH: "ALTER TABLE ... DROP BRANCH or DROP TAG, then CALL system.expire_snapshots",
+        Hold.OLD_VERSION: "CALL system.expire_snapshots, which keeps what a branch or a tag still has",
         Hold.EQUALITY_DELETE: "gnomon convert-deletes, then CALL system.expire_snapshots",
         Hold.NO_VERSION: "CALL system.remove_orphan_files",
     },
 }
+
+
+ORDER = list(Hold)  # a row that is there for several reasons is named by the first
 
 
 @dataclass(frozen=True)
@@ -86,26 +94,32 @@ class Erasure:
 
 
 def prove_erased(storage: Storage, keys: Sequence[object]) -> Erasure:
-    """Search all files of the table of an index for some keys: those of each readable version, and all other data files
-    below its location. Errors as in `find_all_versions`."""
+    """Search all files of the table of an index for some keys: those of each readable version, and all other files in
+    the table's folders. What was not searched is in `failures`, also a version that came meanwhile. UsageError without
+    a key; other errors as in `find_all_versions`."""
+    if not keys:
+        raise UsageError("no keys: there is nothing to prove; expected one key or more")
     begin, began = time.perf_counter(), datetime.now(UTC)
-    spec = open_view(storage).spec
+    view = open_view(storage)
+    spec, known = view.spec, view.snapshot.table
+    before = LakeSource(spec.source.table).newest(known) if known is not None else None
     found = find_all_versions(storage, keys, orphans=True)
     remedies = REMEDIES[spec.source.name.partition(":")[0]]
-    holders: dict[tuple[int, str, int], Holder] = {}
+    holds: dict[tuple[int, str, int], Hold] = {}
     for row in found.rows:
         if row.on_disk:
-            hold = Hold.LIVE if row.removed_by is None and row.first is not None else _hold(found, row.file)
-            at = row.key, row.file, row.row
-            if at not in holders or hold is Hold.LIVE:
-                holders[at] = Holder(*at, hold.value, remedies[hold])
-    failures = [str(one) for one in (*found.failures, *_staged(spec.source.location))]
+            hold, at = _hold(found, row), (row.key, row.file, row.row)
+            holds[at] = min(hold, holds.get(at, hold), key=ORDER.index)
+    failures: list[Exception] = [*found.failures, *map(_unsearched, found.unsearched), *_staged(spec.source.location)]
+    if before is not None and LakeSource(spec.source.table).newest(before) != before:
+        what = "another program changed the table during the search, so that new files may be missing"
+        failures.append(TableChanged(what, spec.source.table, action=Action.RUN_AGAIN))
     return Erasure(
         table=spec.source.name,
         keys=len(keys),
-        is_proven=not holders and not failures,
-        holders=list(holders.values()),
-        failures=failures,
+        is_proven=not holds and not failures,
+        holders=[Holder(*at, hold.value, remedies[hold]) for at, hold in holds.items()],
+        failures=[str(one) for one in failures],
         versions=found.versions,
         expired=found.expired,
         files_by_index=found.indexed,
@@ -116,18 +130,25 @@ def prove_erased(storage: Storage, keys: Sequence[object]) -> Erasure:
     )
 
 
-def _hold(found: AllVersions, file: str) -> Hold:
-    if file in found.current:
+def _hold(found: AllVersions, row: VersionedRow) -> Hold:
+    if row.first is not None and row.removed_by is None and row.branch == MAIN:
+        return Hold.LIVE
+    if row.first is not None and row.removed_by is None and not row.branch.startswith("snapshot "):
+        return Hold.BRANCH
+    if row.file in found.current:
         return Hold.DELETED_ROW
-    if file in found.equality_deletes:
+    if row.file in found.equality_deletes:
         return Hold.EQUALITY_DELETE
-    return Hold.OLD_VERSION if file in found.listed else Hold.NO_VERSION
+    return Hold.OLD_VERSION if row.file in found.listed else Hold.NO_VERSION
+
+
+def _unsearched(file: str) -> Exception:
+    what = "a file in the table's folders, in a format that is not searched; look at it, and remove it"
+    return SourceError(what, file, expected="Parquet, ORC or Avro")
 
 
 def _staged(root: str) -> list[Exception]:
-    """An error for each file that an unfinished append or change left below the table: it may hold keys."""
-    source = source_storage(root)
-    return [
-        StorageError("an unfinished append left this file; run the command with its batch again", join(root, one.path))
-        for one in source.list(STAGING_FOLDER, hidden=True)
-    ]
+    """An error for each file of an append or change that is not finished: it may hold keys."""
+    what = "a file of an append or change that is not finished; run its command again"
+    files = source_storage(root).list(STAGING_FOLDER, hidden=True)
+    return [StorageError(what, join(root, one.path)) for one in files]

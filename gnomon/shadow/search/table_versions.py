@@ -1,7 +1,9 @@
-"""The files and the deleted rows of one version of a lake table, for the few rows that a search asks about."""
+"""The files and the deleted rows of one version of a lake table, for the few rows that a search asks about; and which
+files that no version lists may have rows."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,12 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.keys import as_bits, stored_array
-from gnomon.shadow.errors import SourceNotFound
+from gnomon.shadow.errors import SourceError, SourceNotFound
 from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.metadata import IndexSpec, View, masks_of
 from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, SourceStorage, join
 from gnomon.shadow.tables import EqualityDeletes, LakeContent, LakeFile, LakeSource, partition_array, stored_partition
 from gnomon.sources import SourceFile, open_source
+from gnomon.sources.types import parse_ddl, record_of
+
+MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
+HEAD_BYTES = max(map(len, MAGIC))
+# Files without rows, by name and by their first bytes: deletion vectors, Iceberg's metadata, Puffin files, checksums.
+NO_ROWS = re.compile(r"deletion_vector_[^/]*\.bin|[^/]*\.metadata\.json|version-hint\.text")
+NO_ROWS_MAGIC = (b"PFA1", b"crc\x00")
+DELTA_LOG = re.compile(r"_delta_log/(_last_checkpoint|(.*/)?[^/]*\.(json|crc)|\d+\.checkpoint\.[^/]*|_sidecars/[^/]*)")
+ICEBERG_METADATA = re.compile(r"[^/]*\.(avro|json|json\.gz|stats|puffin|text|crc)")
+POSITION_DELETES, DELETED_ROW = {"file_path", "pos"}, "row"  # columns of a file of position deletes
+MANIFESTS = ({"manifest_path"}, {"status", "data_file"})  # columns of Iceberg's own Avro files
 
 Row = tuple[str, int]  # the path of a file, and a row number
 
@@ -30,17 +43,46 @@ class TableAt(NamedTuple):
     view: View | None = None
 
 
-def files_of(version: TableAt) -> Iterator[tuple[str, int, str]]:
-    """Yield path, bytes and partition of each file of a version."""
+class Listing(NamedTuple):
+    """A version's data files by path, its columns as in `LakeContent` with the types of its partition columns, the
+    folders outside the table's root in which its writers put new files, and a function that names its files of equality
+    deletes. A version whose metadata is gone has files alone."""
+
+    files: Mapping[str, LakeFile]
+    columns: str = ""
+    own_columns: str = ""
+    types: Mapping[str, str] | None = None
+    folders: tuple[str, ...] = ()
+    equality_deletes: Callable[[], set[str]] = set
+
+
+def listing_of(version: TableAt) -> Listing:
+    """Read what a version lists. Errors as in `LakeSource.content`."""
     if version.view is not None:
-        yield from ((path, file.size, file.partition) for path, file in version.view.covered.items())
-    else:
-        yield from ((path, file.size, file.partition) for path, file in _content(version).files.items())
+        return Listing({path: LakeFile(file.size, file.partition) for path, file in version.view.covered.items()})
+    content = _content(version)
+    return Listing(
+        content.files,
+        content.columns,
+        content.own_columns,
+        content.types,
+        content.folders,
+        lambda: {one.location for one in content.equality_deletes()},
+    )
 
 
-def equality_files(version: TableAt) -> set[str]:
-    """The locations of the files of equality deletes of a version."""
-    return set() if version.view is not None else {one.location for one in _content(version).equality_deletes()}
+def origins(columns: str, names: Sequence[str]) -> tuple[object, ...]:
+    """For each named column of a table, what tells it in files: its field id, or its name there. None for a column that
+    the table does not have."""
+    fields = {field.name: field for field in parse_ddl(columns)}
+    return tuple(_origin(fields[name]) if name in fields else None for name in names)
+
+
+def _origin(field: pa.Field) -> object:
+    record = record_of(field)
+    if record is not None and record.id is not None:
+        return record.id
+    return (record.names[0] if record is not None and record.names else str(field.name)).lower()
 
 
 class VersionReader:
@@ -52,9 +94,13 @@ class VersionReader:
 
     @contextmanager
     def opened(self, path: str, size: int, spec: IndexSpec) -> Iterator[tuple[SourceFile, OpenFile]]:
-        """A data file of this size, with the columns of the spec. FileNotFoundError where it is gone."""
-        with self._root.open(path, known=FileInfo(path, size, ANY_TIME)) as reader:
+        """A data file of this size, with the columns of the spec. Errors as in `opened_bytes`."""
+        with self.opened_bytes(path, size) as reader:
             yield open_source(reader, spec.format, spec.read_options), reader
+
+    def opened_bytes(self, path: str, size: int) -> OpenFile:
+        """A file of this size, or of an unknown size where it is negative. FileNotFoundError where it is gone."""
+        return self._root.open(path, known=FileInfo(path, size, ANY_TIME) if size >= 0 else None)
 
     def deleted(self, version: TableAt, rows: Mapping[Row, ParsedKey]) -> set[Row]:
         """The rows among `rows` that a version has deleted. `rows` maps each row to its key; the version lists the
@@ -127,3 +173,36 @@ def _holds(deletes: EqualityDeletes, values: Sequence[pa.Array | pa.ChunkedArray
         known = pa.nulls(1, column.type) if pa.types.is_null(known.type) else known
         same &= equals(as_bits(column.combine_chunks().cast(known.type)), as_bits(known))
     return bool(same.any())
+
+
+# -- files that no version lists ---------------------------------------------------------------------------------------
+
+
+def is_metadata(path: str, is_delta: bool, folder: str) -> bool:
+    """Whether a file is one of the table's metadata, which for Iceberg lie in `folder`. A data file may lie there by
+    mistake."""
+    if is_delta:
+        return DELTA_LOG.fullmatch(path) is not None
+    parent, _, name = path.rpartition("/")
+    return f"{parent}/" == folder and ICEBERG_METADATA.fullmatch(name) is not None
+
+
+def format_of(name: str, head: bytes) -> str | None:
+    """The format of a file with this name and these first bytes: "parquet", "orc" or "avro", None for a file without
+    rows, "" for any other."""
+    if NO_ROWS.fullmatch(name) or head in NO_ROWS_MAGIC:
+        return None
+    by_magic = next((format for magic, format in MAGIC.items() if head.startswith(magic)), "")
+    ending = name.rpartition(".")[2].lower()
+    return by_magic or (ending if ending in MAGIC.values() else "")
+
+
+def check_columns(where: str, names: Collection[str], key: Sequence[str]) -> None:
+    """Raise SourceError for a file with these columns, none of which is one of the key, unless it has no rows of the
+    table: position deletes without rows, and Iceberg's manifests."""
+    if set(names) >= POSITION_DELETES:
+        if DELETED_ROW in names:
+            raise SourceError("position deletes that repeat the deleted rows are not searched; remove them", where)
+    elif not any(columns <= set(names) for columns in MANIFESTS):
+        what = "no version lists this file, and none of its columns is known as one of the key; remove it"
+        raise SourceError(what, where, expected=", ".join(key), found=", ".join(sorted(names)))

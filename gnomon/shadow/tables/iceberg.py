@@ -35,7 +35,7 @@ from pyiceberg.transforms import IdentityTransform
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, join, storage_at, without_secrets, words_of
+from gnomon.shadow.storage import Storage, below, is_absolute, join, storage_at, without_secrets, words_of
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_files import (
     DATA_FORMATS,
@@ -56,6 +56,8 @@ NO_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 NO_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 NO_ANSWER = (ServerError, ServiceUnavailableError, TooManyRequestsError)
 READ_BY_GNOMON = {"py-io-impl": IMPLEMENTATION}
+# Properties that name the folder of new files; the last two are of older versions of Iceberg.
+DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 MANIFEST_BYTES = 1 << 24  # of manifests that are kept while a table is read
 HINT = "metadata/version-hint.text"
 NUMBERED = re.compile(r"metadata/v(\d+)\.(?:gz\.)?metadata\.json")
@@ -116,7 +118,25 @@ def read_content(place: str, version: TableVersion | None, partitions: Collectio
         columns=ddl_of([one for one in fields.values() if one.name not in types], name),
         deleted=partial(deleted_rows, table.io, live, paths, name),
         equality_deletes=partial(equality_deletes, table, fields, live, paths, name),
+        folders=_folders(root, table),
+        own_columns=_own_columns(table, snapshot, schema, types, name),
     )
+
+
+def _own_columns(table: Table, snapshot: Snapshot | None, schema: Schema, types: Mapping[str, str], name: str) -> str:
+    """The columns of a snapshot's own schema, as DDL, "" where it is `schema`."""
+    own = schema if snapshot is None or snapshot.schema_id is None else table.schemas()[snapshot.schema_id]
+    if own.schema_id == schema.schema_id:
+        return ""
+    names = _names(table.name_mapping())
+    fields = (_field(one, names.get(one.field_id, ()), names, name) for one in own.fields if one.name not in types)
+    return ddl_of(fields, name)
+
+
+def _folders(root: str, table: Table) -> tuple[str, ...]:
+    """The folders outside the table's root in which its properties put new files."""
+    named = [storage_at(table.properties[one]).root for one in DATA_PATHS if one in table.properties]
+    return tuple(one for one in dict.fromkeys(named) if one != root and is_absolute(below(root, one)))
 
 
 def newest_version(place: str, known: TableVersion) -> TableVersion:

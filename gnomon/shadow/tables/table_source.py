@@ -67,7 +67,8 @@ class LakeContent:
     """The content of a lake table at a version. `name` is the name that the index records. Files have paths relative to
     `root`. `types` has its partition columns with their types, in order, `columns` the columns in the files, as DDL.
     `deleted` reads the rows that are deleted in each file, by path: the offsets of their pointers. `equality_deletes`
-    reads the deletes by values."""
+    reads the deletes by values. `folders` are those outside the root in which writers put new files. `own_columns` are
+    those when the version was made, which readers of a version by its number take; "" where `columns` are the same."""
 
     version: TableVersion
     name: str
@@ -77,6 +78,8 @@ class LakeContent:
     columns: str
     deleted: Callable[[], Mapping[str, BitMap64]]
     equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
+    folders: tuple[str, ...] = ()
+    own_columns: str = ""
 
 
 def check_constants(content: LakeContent, path: str, names: Collection[str]) -> None:
