@@ -227,11 +227,21 @@ def _wanted(reading: BatchEngine, index: Index | None, names: set[str]) -> dict[
     for one in source_columns(index, known) if known else ():
         if not pa.types.is_null(one.type):
             try:
-                found[one.name] = reading.held(one.type)
+                found[one.name] = reading.held(_without_records(one.type))
             except NoType:
                 text = f"column {one.name} of type {one.type} has no {reading.name} type; name other columns"
                 raise UsageError(text) from None
     return found
+
+
+def _without_records(kind: pa.DataType) -> pa.DataType:
+    """A type without a lake table's records of nested fields, by which its own files have them. Files of a batch have
+    other field ids, or none: all their fields are matched by name."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _without_records(one.type), one.nullable) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_records(kind.key_type), _without_records(kind.item_type))
+    return pa.list_(_without_records(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _text_files(

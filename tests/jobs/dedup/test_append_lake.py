@@ -1,6 +1,7 @@
 """Appends to Delta and Iceberg tables: each key once by the table's own commit, through deaths and races."""
 
 import datetime as dt
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, DeltaProtocolError
+from pyarrow import orc
 from pyiceberg.exceptions import BadRequestError
 
 from gnomon.jobs.build import build
-from gnomon.jobs.dedup import Origin, append_new, as_rows
+from gnomon.jobs.dedup import Origin, append_new, as_rows, read_batch
 from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.dedup import target as finish_module
 from gnomon.shadow import open_index
@@ -27,6 +29,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import delta_append, iceberg_append
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources import UnsupportedFormat
+from gnomon.sources.types import FIELD_ID
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake, row, rows, with_column
 from tests.profiles import cases
 
@@ -390,3 +393,28 @@ def test_every_type_comes_back_from_the_table_s_own_reader(
     assert found.sort_by("id").to_pylist() == wanted.to_pylist()
     answers = open_index(index).fetch_many([1, 2])
     assert [one for answer in answers for one in answer] == wanted.to_pylist()
+
+
+def ids_of_others(kind: pa.DataType) -> pa.DataType:
+    """A type whose fields have the field ids of another table."""
+    if pa.types.is_struct(kind):
+        fields = reversed(list(enumerate(kind, 1)))
+        return pa.struct([pa.field(f.name, f.type, metadata={FIELD_ID: str(at)}) for at, f in fields][::-1])
+    return kind
+
+
+@pytest.mark.parametrize("form", ["parquet", "field ids", "orc", "jsonl"])
+def test_nested_values_of_a_batch_file_are_those_of_the_file(lake: Lake, index: str, tmp_path: Path, form: str) -> None:
+    """The table knows its fields by ids, which files of a batch do not have, or have for other fields."""
+    batch, path = rows(50, 60), tmp_path / ("batch.jsonl" if form == "jsonl" else "batch")
+    if form == "jsonl":
+        shown = [{**one, "day": str(one["day"])} for one in map(row, range(50, 60))]
+        path.write_text("".join(json.dumps(one) + "\n" for one in shown))
+    elif form == "orc":
+        orc.write_table(batch, path)
+    else:
+        ids = [{FIELD_ID: str(9 - at)} for at in range(batch.num_columns)]
+        fields = [pa.field(f.name, ids_of_others(f.type), metadata=of) for f, of in zip(batch.schema, ids, strict=True)]
+        pq.write_table(batch.cast(pa.schema(fields)) if form == "field ids" else batch, path)
+    assert append_new(None, index, read_batch(None, str(path), index), "files").appended == 10
+    assert lake.rows()[-10:] == [row(number) for number in range(50, 60)]
