@@ -28,6 +28,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count rows, files and bytes; write nothing.")]
 KEY_FILES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+OPTIONS = ("--keys", "--batch-id", "--dry-run", "--json")  # of delete
 
 
 @app.command()
@@ -52,6 +53,8 @@ def delete(
 ) -> int:
     """Delete every live row of the keys in the Delta or Iceberg table of INDEX, by one commit of the table. The table
     is not scanned. Older versions keep the rows. Exit code 1 when no key has a row."""
+    if mistaken := [text for text in key or [] if text.partition("=")[0] in OPTIONS]:  # a delete cannot be taken back
+        raise UsageError(f"delete: {mistaken[0]} stands after -- and would be a key; write options before --")
     opened = Target(index, None).opened
     if opened is None:
         raise UsageError("no index there", index)
@@ -172,7 +175,8 @@ def _show(result: ChangeResult, json: bool) -> None:
         )
         return
     if not (result.written or result.rows_deleted or result.files_added or result.rows_deleted is None):
-        say(f"version {result.table_version}: no row has one of the keys; nothing was changed")
+        why = "no row has one of the keys" if result.rows_read else "there are no keys"
+        say(f"version {result.table_version}: {why}; no row was changed")
         return
     parts = []
     if result.written:

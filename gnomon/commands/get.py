@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,6 +73,8 @@ def get(
     """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
     printed."""
     opened = _opened(index, snapshot, table_version, newest)
+    if pointers_only and (columns or limit or explain):
+        raise UsageError("get: --pointers-only reads no rows; expected no --columns, --limit or --explain with it")
     conditions = parse_where(where or [])
     names = columns.split(",") if columns else None
     texts = list(key_texts(key or [], keys_file))
@@ -112,22 +114,36 @@ def _opened(index: str, snapshot: int | None, table_version: str | None, newest:
 
 
 def key_texts(given: list[str], keys_file: str | None) -> Iterator[str]:
-    """Yield the keys as text: first the arguments, then the lines of the file. Empty lines are skipped."""
+    """Yield the keys as text: first the arguments, then the lines of the file. Empty lines are skipped. UsageError for
+    a text that is not UTF-8."""
     for text in given:
         if text == "-" and len(given) == 1:
-            yield from (line for line in map(_line, sys.stdin) if line)
+            yield from _lines(sys.stdin, "standard input")
         else:
-            yield text
+            yield _utf8(text, "a key")
     if keys_file is not None:
         path = Path(as_location(keys_file))
         if not os.path.isfile(path):
             raise UsageError(f"--keys: {keys_file}: no such file on this machine; expected one key a line")
-        with path.open(encoding="utf-8") as lines:
-            yield from (line for line in map(_line, lines) if line)
+        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            yield from _lines(lines, f"--keys: {keys_file}")
 
 
-def _line(line: str) -> str:
-    return line.rstrip("\r\n")
+def _lines(lines: Iterable[str], where: str) -> Iterator[str]:
+    try:
+        for number, line in enumerate(lines, 1):
+            if text := line.rstrip("\r\n"):
+                yield _utf8(text, f"{where}: line {number}")
+    except UnicodeDecodeError:
+        raise UsageError(f"{where}: not UTF-8; expected one key a line") from None
+
+
+def _utf8(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python keeps other bytes as surrogates
+        raise UsageError(f"{what}: not UTF-8; expected one key a line") from None
+    return text
 
 
 def _say_json(row: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ from gnomon.jobs.dedup.target import Target, check_writable
 from gnomon.jobs.load import KeyFile, gathered, key_names, reader_of, typed_keys
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError, open_index
-from gnomon.shadow.commit import Append, plan_commit
+from gnomon.shadow.commit import Append, find_batch, plan_commit
 from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, patiently
@@ -108,8 +108,9 @@ def delete(
         return _dry_run(target, rows, request)
     try:
         return change_rows(rows, target, request, progress)
-    except NothingFound:
-        return replace(_dry_run(target, rows, request), dry_run=False)
+    except NothingFound:  # a row that came since then is not deleted
+        result = _dry_run(target, rows, request)
+        return replace(result, dry_run=False, deleted_keys=0, rows_deleted=0, files_changed=0, bytes_written=0)
 
 
 @patiently()
@@ -269,15 +270,16 @@ def _dry_run(target: Target, rows: "KeyRows", request: AppendRequest) -> ChangeR
     begin = time.perf_counter()
     check_writable(target, request.change)
     opened = open_index(target.location, newest=True)
+    known = find_batch(target.storage, request.batch_id)
     found: dict[str, BitMap64] = {}
     keys = hit = 0
-    for batch in rows.typed():
+    for batch in rows.typed() if known is None else ():
         hits = rows_of_keys(opened, batch, found)
         keys, hit = keys + batch.num_rows, hit + int(np.count_nonzero(hits))
     version = opened.view.snapshot.table
     return ChangeResult(
         batch_id=request.batch_id,
-        known_batch=False,
+        known_batch=known is not None,
         dry_run=True,
         rows_read=keys,
         duplicates_in_batch=0,
@@ -292,7 +294,7 @@ def _dry_run(target: Target, rows: "KeyRows", request: AppendRequest) -> ChangeR
         files_added=0,
         bytes_written=sum(opened.view.covered[path].size for path in found),
         way=check_deletes(opened.spec.source.name),
-        snapshot=opened.view.snapshot.number,
+        snapshot=known.snapshot if known is not None else opened.view.snapshot.number,
         table_version=version.version if version is not None else "",
         seconds=round(time.perf_counter() - begin, 3),
     )

@@ -20,7 +20,7 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, is_number_of_units, key_type, mean_the_same, source_type, value_type
 from gnomon.btree.keys import key_array, stored_array, type_of_arrow
 from gnomon.jobs.files import Described, describe, listed
-from gnomon.shadow.errors import UsageError
+from gnomon.shadow.errors import SourceNotFound, UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, source_root
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.values import has_form, read_key, shown_key
@@ -261,13 +261,18 @@ class KeyFile:
 def key_file(path: str, names: Sequence[str]) -> KeyFile:
     """The key columns with these names of a file, or of the files of a folder. The format comes from the ending of the
     path, by default Parquet. UsageError where no file has one of the columns, or where files differ in its type."""
-    root = source_root(path)
+    try:
+        root = source_root(path)
+    except SourceNotFound:
+        raise UsageError("no such file or folder; expected keys there", path) from None
     format, options = _format(path, names)
     described = describe(root, format, options, False, root.list(), names)
     there = dict.fromkeys(name for one in described for name in one.schema.names)
     missing = [name for name in names if name not in there]
     if missing:
-        raise UsageError(f"the key column {', '.join(missing)} is missing; it has {', '.join(there)}", path)
+        raise UsageError(
+            f"the key column {', '.join(missing)} is missing; it has {', '.join(there) or 'no columns'}", path
+        )
     schema = pa.schema([pa.field(name, _type(described, name, path)) for name in names])
     pieces = [(one.entry.info, split) for one in described for split in one.splits]
     return KeyFile(root.storage.root, format, options, pieces, schema)
