@@ -119,15 +119,9 @@ def upsert(
     if insert_only:
         if update_only or all_rows or delete_where or delete_where_null or null_keys == "refuse":
             raise UsageError("--insert-only: expected no other option of changes; it adds rows as gnomon dedup does")
-        more: dict[str, Any] = {
-            "format": format,
-            "option": option,
-            "engine": engine,
-            "master": master,
-            "conf": conf,
-            "json": json,
-        }
-        dedup(index, batch, batch_id=batch_id, order_by=order_by, null_keys=null_keys or "dedup", **more)
+        spark: dict[str, Any] = {"engine": engine, "master": master, "conf": conf}
+        of_batch: dict[str, Any] = {"batch_id": batch_id, "order_by": order_by, "format": format, "option": option}
+        dedup(index, batch, null_keys=null_keys or "dedup", json=json, **of_batch, **spark)
         return
     options = parse_options(option or [], None)
     target = Target(index, None)
@@ -158,7 +152,19 @@ def convert_deletes(
 ) -> None:
     """Replace the equality deletes of the Iceberg table of INDEX by position deletes or deletion vectors, in one
     commit. Its rows stay the same; its readers get faster."""
-    _show(convert_equality_deletes(index, dry_run), json)
+    result = convert_equality_deletes(index, dry_run)
+    if json:
+        print_json(result.to_json())
+        return
+    deletes, version = counted(result.rows_read, "equality delete"), result.table_version
+    rows = f"{counted(result.rows_deleted or 0, 'row')} of {counted(result.files_changed or 0, 'file')}"
+    if dry_run and result.rows_read:
+        say(f"would replace {deletes}, which delete {rows}, by {result.way}, from version {version}")
+    elif result.rows_read:
+        size, seconds = megabytes(result.bytes_written or 0), f"in {result.seconds:.1f} s"
+        say(f"version {version}: {deletes} replaced; they delete {rows}, now by {result.way} of {size}; {seconds}")
+    else:
+        say(f"version {version}: there are no equality deletes; nothing was changed")
 
 
 def _show(result: ChangeResult, json: bool) -> None:

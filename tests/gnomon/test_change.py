@@ -270,6 +270,9 @@ def test_an_upsert_of_files_is_committed_once(lake: AnyLake, index: str, run: Ru
     pq.write_table(changed([1, 50]), batch)
     code, out, _ = run("upsert", index, batch, "--engine", "local", "--update-only", "--json")
     assert {name: json.loads(out)[name] for name in ("written", "absent")} == {"written": 1, "absent": 1}
+    pq.write_table(changed([1, 61]), batch)
+    code, out, _ = run("upsert", index, batch, "--engine", "local", "--insert-only", "--json")
+    assert (code, json.loads(out)["appended"], json.loads(out)["already_loaded"]) == (0, 1, 1)
     pq.write_table(changed([]), batch)
     assert "there are no keys; no row was changed" in run("upsert", index, batch, "--engine", "local")[1]
 
