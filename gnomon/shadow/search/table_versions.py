@@ -27,7 +27,7 @@ HEAD_BYTES = max(map(len, MAGIC))
 # Files without rows, by name and by their first bytes: deletion vectors, Iceberg's metadata, Puffin files, checksums.
 NO_ROWS = re.compile(r"deletion_vector_[^/]*\.bin|[^/]*\.metadata\.json|version-hint\.text")
 NO_ROWS_MAGIC = (b"PFA1", b"crc\x00")
-DELTA_LOG = re.compile(r"_delta_log/(_last_checkpoint|(.*/)?[^/]*\.(json|crc)|\d+\.checkpoint\.[^/]*|_sidecars/[^/]*)")
+DELTA_LOG = re.compile(r"_delta_log/(_[^/.]*|(.*/)?[^/]*\.(json|crc)|\d+\.checkpoint\.[^/]*|_sidecars/[^/]*)")
 ICEBERG_METADATA = re.compile(r"[^/]*\.(avro|json|json\.gz|stats|puffin|text|crc)")
 POSITION_DELETES, DELETED_ROW = {"file_path", "pos"}, "row"  # columns of a file of position deletes
 MANIFESTS = ({"manifest_path"}, {"status", "data_file"})  # columns of Iceberg's own Avro files
