@@ -355,6 +355,11 @@ class _Search:
             others |= {below(root, join(folder, info.path)): info.size for info in listed}
         for deletes in self._found.equality_deletes:
             others.setdefault(below(root, deletes), -1)
+        for path, size in others.items():
+            if path in self._files and self._files[path].size not in (size, -1) and size != -1:
+                what = "the file is not the one that the table lists, so that the index does not answer for it"
+                expected, found = f"{self._files[path].size:,} bytes", f"{size:,}"
+                self._found.failures.append(SourceError(what, join(root, path), expected=expected, found=found))
         for path in sorted(others.keys() - known):
             if others[path] == 0 or self._is_metadata(path):
                 continue

@@ -305,6 +305,16 @@ def test_a_table_that_changes_during_the_search_is_not_proven(
     assert "another program changed the table during the search" in failure
 
 
+def test_a_listed_file_that_another_has_replaced_is_a_failure(lake: AnyLake, index: str) -> None:
+    """The index knows the rows of the file that was there."""
+    [path] = [Path(one.removeprefix("file://")) for one in lake.files()]
+    table = pq.ParquetFile(path).read()
+    pq.write_table(pa.concat_tables([table, rows(ABSENT, ABSENT + 1).cast(table.schema)]), path)
+    found = prove(index, ABSENT)
+    assert not found.is_proven
+    assert [failure.startswith(str(path)) for failure in found.failures] == [True]
+
+
 def test_a_damaged_index_is_not_taken_for_one_without_the_key(lake: AnyLake, index: str) -> None:
     for file in Path(index).rglob("*.btree.avro"):
         file.write_bytes(b"\xff" * file.stat().st_size)
