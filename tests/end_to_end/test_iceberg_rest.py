@@ -6,8 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
@@ -15,7 +18,8 @@ from gnomon.indexer import append_new
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
-from gnomon.shadow.tables import iceberg_append
+from gnomon.shadow.tables import TableCommit, iceberg_append
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, prepare
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import DDL, ROWS, IcebergLake, configure, row, rows
 from tests.service.live import live
@@ -60,6 +64,45 @@ def check(lake: IcebergLake, index: str, numbers: list[int]) -> None:
     assert [one for answer in answers for one in answer] == expected
     report = verify(storage_at(index), sample=None)
     assert report.is_sound, report.faults
+
+
+def test_equality_deletes_of_version_3_become_deletion_vectors(lake: IcebergLake, tmp_path: Path, run: Run) -> None:
+    """pyiceberg, which refuses equality deletes, reads the rows afterwards."""
+    name = lake.identifier.replace(".t", ".v3")
+    table = lake.catalog.create_table(name, ROWS, properties={"format-version": "3"})
+    index, place = str(tmp_path / "of v3"), Path(table.location().removeprefix("file://")) / "data"
+    place.mkdir(parents=True, exist_ok=True)
+
+    def commit(number: int, gone: list[int], added: list[int]) -> None:
+        """Delete rows by key, and add rows by the same commit."""
+        at, kinds = lake.catalog.load_table(name), list(schema_to_pyarrow(table.schema()))
+        files = [(pa.table([pa.array(gone, pa.int64())], pa.schema(kinds[:1])), {"content": 2, "equality_ids": [1]})]
+        if added:
+            data = pa.Table.from_pylist([row(one) for one in added], ROWS).cast(pa.schema(kinds))
+            files.append((data, {"content": 0}))
+        entries = []
+        for part, (data, members) in enumerate(files):
+            path = place / f"{number}-{part}.parquet"
+            pq.write_table(data, path)
+            record = {"file_path": f"file://{path}", "file_format": "PARQUET", "record_count": data.num_rows}
+            size = path.stat().st_size
+            entries.append(FileEntry(at.spec().spec_id, (), {**record, "file_size_in_bytes": size, **members}))
+        planned = TableCommit(f"iceberg:here.{name}", str(at.metadata.table_uuid), "other", number, ())
+        prepare(at, planned, f"other-{number}", entries).send()
+
+    commit(1, [100], list(range(10)))
+    commit(2, [3, 4, 1000], [4])
+    commit(3, [5], [])
+    assert run("build", f"iceberg:here.{name}", index, "--key", "id", "--engine", "local")[0] == 0
+    code, out, _ = run("convert-deletes", index)
+    assert (code, "they delete 3 rows of 1 file, now by deletion vectors of " in out) == (0, True)
+    found = lake.catalog.load_table(name).scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == [0, 1, 2, 4, 6, 7, 8, 9]
+    assert run("delete", index, "6")[0] == 0
+    assert run("find", index, "6", "--prove-erased")[0] == 1
+    assert sorted(lake.catalog.load_table(name).scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 4, 7, 8, 9]
+    assert "there are no equality deletes" in run("convert-deletes", index)[1]
+    assert verify(storage_at(index)).faults == []
 
 
 def test_builds_follow_the_table(lake: IcebergLake, index: str, run: Run) -> None:
