@@ -16,7 +16,7 @@ from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.output import IndexFolder, complain, counted, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
-from gnomon.shadow.storage import as_location, join
+from gnomon.shadow.storage import as_location
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -192,17 +192,12 @@ def _print_arrow(
 def _print_pointers(
     opened: Index, texts: Sequence[str], keys: Sequence[object], conditions: Mapping[str, Sequence[str]], format: str
 ) -> int:
-    """Print file and number of each row, sorted, without reading a row. UsageError for a format whose pointers are no
-    numbers of rows."""
-    spec, code = opened.spec, FOUND
-    if spec.format not in ("parquet", "orc"):
-        raise UsageError(f"--pointers-only: rows of {spec.format} files have no numbers; expected Parquet or ORC")
-    rows: set[tuple[str, int]] = set()
-    for text, key in zip(texts, keys, strict=True):
-        found = opened.lookup(key, conditions)
-        rows |= {(join(spec.source.location, one.data_filename), one.data_offset) for one in found}
-        if not found:
-            _complain_absent(opened, text, key, conditions)
+    """Print file and number of each row, sorted, as `Index.positions` has them."""
+    found, code = opened.positions(keys, conditions), FOUND
+    rows = {one for of_key in found for one in of_key}
+    for place, of_key in enumerate(found):
+        if not of_key:
+            _complain_absent(opened, texts[place], keys[place], conditions)
             code = NOT_FOUND
     if format == "arrow":
         paths, numbers = ([row[i] for row in sorted(rows)] for i in (0, 1))

@@ -52,10 +52,22 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits, check_has_versions
 from gnomon.shadow.rows_of_files import IndexedFiles
-from gnomon.shadow.storage import CacheCounts, Identity, Place, Storage, as_location, is_absolute, split, storage_at
-from gnomon.sources import Pointer
+from gnomon.shadow.storage import (
+    CacheCounts,
+    Identity,
+    Place,
+    Storage,
+    as_location,
+    is_absolute,
+    join,
+    source_storage,
+    split,
+    storage_at,
+)
+from gnomon.sources import Pointer, detect
 from gnomon.sources.pointers import FILENAME
 
+NUMBERED = ("parquet", "orc")  # formats whose pointers are row numbers
 MOST_FILTERS = 64  # filters of a key: more take long to check
 
 
@@ -241,6 +253,24 @@ class Index:
         """The pointers of a key's rows, from the index alone."""
         self.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", self.location)
         return [hit.pointer for hit in self._found(Query([key], FetchStats(), where)).hits[0]]
+
+    def positions(
+        self, keys: Sequence[object], where: Mapping[str, object] | None = None
+    ) -> list[list[tuple[str, int]]]:
+        """For each key, the file and the row number of each of its rows, from the index alone. UsageError where the
+        rows of a file have no numbers. An Iceberg table may have files of several formats, so that the first bytes of
+        its files are read."""
+        source, formats = source_storage(self.spec.source.location), {"": self.spec.format}
+        found = [[(one.data_filename, one.data_offset) for one in self.lookup(key, where)] for key in keys]
+        if self.spec.source.table.startswith("iceberg:"):
+            for path in {path for rows in found for path, _ in rows}:
+                with source.open(path) as reader:
+                    formats[path] = detect(reader)
+        for path, format in formats.items():
+            if format not in NUMBERED:
+                what = f"rows of {format} files have no numbers"
+                raise UsageError(what, join(source.root, path), expected="Parquet or ORC")
+        return [[(join(source.root, path), row) for path, row in rows] for rows in found]
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
         """Whether a covered row has this key, from the index alone."""

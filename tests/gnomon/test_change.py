@@ -12,10 +12,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from gnomon.__main__ import main
 from gnomon.jobs.build import build
 from gnomon.shadow import open_index
+from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, here, row, rows
 from tests.jobs.dedup.test_change import FIRST, KINDS, after, changed, check, commits, made
 from tests.shadow.make_index import index_source, write_source
@@ -399,4 +401,16 @@ def test_pointers_of_plain_files_are_positions_and_of_text_are_refused(tmp_path:
     build(None, str(tmp_path / "text"), str(tmp_path / "of text"), ["id"], options={"header": "true"})
     code, out, err = run("get", str(tmp_path / "of text"), "1", "--pointers-only")
     assert (code, out, "rows of csv files have no numbers; expected Parquet or ORC" in err) == (2, "", True)
+    golden = next(table for table in TABLES if table.name == "iceberg_formats")
+    build(None, f"iceberg:{golden.versions[-1].metadata}", str(tmp_path / "formats"), ["id"])
+    said = []
+    for one in golden.versions[-1].rows():
+        code, out, err = run("get", str(tmp_path / "formats"), str(one["id"]), "--pointers-only", "--format", "csv")
+        place = out.partition("\n")[2]
+        said.append((code, place.partition(",")[0].rpartition(".")[2], "rows of avro files have no numbers" in err))
+        if code == 0:
+            path, _, number = place.rpartition(",")
+            read = orc.read_table(path) if path.endswith(".orc") else pq.ParquetFile(path).read()
+            assert read["id"][int(number)].as_py() == one["id"]
+    assert set(said) == {(0, "parquet", False), (0, "orc", False), (2, "", True)}
     assert open_index(tmp_path / "index").fetch(2) == [row(2), row(2)]

@@ -58,7 +58,7 @@ ORDER = list(Hold)  # a row that is there for several reasons is named by the fi
 @dataclass(frozen=True)
 class Holder:
     """A file that holds a key. `key` is the place of the key among the requested keys, `row` the number of the row in
-    the file, `hold` why it is still there, `remedy` what removes it."""
+    the file (of an Avro file, that in its pointer), `hold` why it is still there, `remedy` what removes it."""
 
     key: int
     file: str

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import orc
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from gnomon.__main__ import main
@@ -25,7 +26,7 @@ from gnomon.shadow.search import erasure, prove_erased
 from gnomon.shadow.storage import storage_at
 from gnomon.sources.types import FIELD_ID
 from tests.golden.tables import TABLES
-from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, here, rows
+from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, here, row, rows
 from tests.jobs.dedup.test_change import VECTORS, changed, die_after
 
 GOLDEN = {table.name: table for table in TABLES}
@@ -473,6 +474,31 @@ def test_a_partition_column_in_the_key_is_searched_in_all_forms_of_the_table(tmp
         assert not found.is_proven, name
         assert (reasons(found), bool(found.failures)) == ((set(), True) if name == "type" else ({OLD_VERSION}, False))
         assert name == "type" or prove(index, [str(ABSENT + 1), "b"]).is_proven
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_key_with_a_partition_column_is_proven_within_its_partition(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that no version lists the partition is unknown: any key with its other columns may be there."""
+    lake: AnyLake = (
+        DeltaLake(tmp_path, ["part"])
+        if kind == "delta"
+        else IcebergLake(tmp_path, monkeypatch, {"part": IdentityTransform()})
+    )
+    index = str(tmp_path / "index")
+    build(None, lake.name, index, ["part", "id"])
+    for number in (1, 2, 4, 8):
+        found = prove(index, [row(number)["part"], number])
+        assert {(one.file, one.row) for one in found.holders} == rows_of(number, lake.root)
+        assert (bool(found.holders), found.failures) == (True, [])
+        other = prove(index, ["other", number])
+        assert (other.is_proven, other.failures) == (True, [])
+    delete(None, index, [[row(2)["part"], 2]])
+    assert {(one.file, one.row) for one in prove(index, [row(2)["part"], 2]).holders} == rows_of(2, lake.root)
+    pq.write_table(with_ids(IDS) if kind == "iceberg" else IDS, f"{lake.root}/orphan.parquet")
+    assert reasons(prove(index, ["other", ABSENT])) == {NO_VERSION}
+    assert prove(index, ["other", ABSENT + 1]).is_proven
 
 
 def test_a_key_column_that_was_dropped_and_added_again_is_searched_in_old_versions(
