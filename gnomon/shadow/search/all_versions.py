@@ -23,6 +23,7 @@ from gnomon.shadow.errors import (
     SnapshotNotFound,
     SourceError,
     SourceNotFound,
+    SpecMismatch,
     StorageError,
     UsageError,
 )
@@ -231,6 +232,7 @@ class _Search:
             number = self._numbers[version.name]
             try:
                 listing = listing_of(version)
+                self._check_place(listing.root)
                 for path, file in listing.files.items():
                     if path not in self._files:
                         self._files[path] = _File(file.size, file.partition, file.constants, BitMap())
@@ -249,6 +251,12 @@ class _Search:
                     self._found.equality_deletes |= {storage_at(one).root for one in listing.equality_deletes()}
             except (ShadowError, SourceError) as error:
                 self._found.failures.append(error)
+
+    def _check_place(self, root: str) -> None:
+        """Raise SpecMismatch for a table that was moved: its paths are not those of the index."""
+        if root not in ("", self._root.root):
+            what = "the table was moved; make its index in another folder"
+            raise SpecMismatch(what, self._spec.source.table, expected=self._root.root, found=root)
 
     def _note_form(self, listing: Listing) -> None:
         """Note the files of a version whose key columns are those of the index, and, aside, of one in which a key

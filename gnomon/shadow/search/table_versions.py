@@ -44,9 +44,9 @@ class TableAt(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A version's data files by path, its columns as in `LakeContent` with the types of its partition columns, the
-    folders outside the table's root in which its writers put new files, and a function that names its files of equality
-    deletes. A version whose metadata is gone has files alone."""
+    """A version's data files by path below the table's `root`, its columns as in `LakeContent` with the types of its
+    partition columns, the folders outside the root in which its writers put new files, and a function that names its
+    files of equality deletes. A version whose metadata is gone has files alone."""
 
     files: Mapping[str, LakeFile]
     columns: str = ""
@@ -54,6 +54,7 @@ class Listing(NamedTuple):
     types: Mapping[str, str] | None = None
     folders: tuple[str, ...] = ()
     equality_deletes: Callable[[], set[str]] = set
+    root: str = ""
 
 
 def listing_of(version: TableAt) -> Listing:
@@ -68,6 +69,7 @@ def listing_of(version: TableAt) -> Listing:
         content.types,
         content.folders,
         lambda: {one.location for one in content.equality_deletes()},
+        content.root,
     )
 
 

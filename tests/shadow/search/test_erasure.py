@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import orc
+from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
@@ -349,6 +350,23 @@ def test_files_in_a_folder_outside_the_table_are_searched(
     assert reasons(check(str(tmp_path / "index"), ABSENT, lake.root, elsewhere)) == {NO_VERSION}
     (elsewhere / "orphan.parquet").unlink()
     assert check(str(tmp_path / "index"), ABSENT, lake.root, elsewhere).is_proven
+
+
+def test_a_table_that_was_moved_is_not_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only an older version has the key, in a file of the new place."""
+    lake, index = IcebergLake(tmp_path, monkeypatch), str(tmp_path / "index")
+    build(None, lake.name, index, ["id"])
+    place = SetLocationUpdate(location=f"file://{tmp_path}/moved")
+    with lake.table().transaction() as transaction:
+        transaction._apply((place,))
+    lake.append(rows(ABSENT, ABSENT + 1))
+    lake.table().delete("id >= 0")
+    found = prove(index, ABSENT)
+    assert not found.is_proven
+    assert {"the table was moved" in one for one in found.failures} == {True}
+    build(None, lake.name, str(tmp_path / "anew"), ["id"])
+    assert reasons(check(str(tmp_path / "anew"), ABSENT, lake.root, tmp_path / "moved")) == {OLD_VERSION}
+    assert reasons(check(str(tmp_path / "anew"), 3, lake.root, tmp_path / "moved")) == {OLD_VERSION}
 
 
 def test_a_row_of_a_branch_or_a_tag_is_named_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
