@@ -58,7 +58,7 @@ def delete(
     opened = Target(index, None).opened
     if opened is None:
         raise UsageError("no index there", index)
-    if keys_file is not None and keys_file.endswith(KEY_FILES):
+    if keys_file is not None and keys_file.lower().endswith(KEY_FILES):
         if key:
             raise UsageError("delete: expected keys as arguments or --keys, not both")
         given = key_file(keys_file, [column.name for column in opened.spec.keys])

@@ -62,6 +62,7 @@ def files_of(*folders: str | Path) -> set[str]:
 def write_keys(place: Path) -> dict[str, Path]:
     """The keys 3, 4 and 1000 in each form of a file."""
     texts = {"keys": "3\n\n4\r\n1000\n", "keys.csv": 'why,id\nx,3\n"a,b","4"\n,1000\n', "keys.tsv": "id\n3\n4\n1000\n"}
+    texts["KEYS.CSV"] = texts["keys.csv"]
     texts["keys.jsonl"] = '{"id": 3, "x": 1}\n{"id": "4"}\n{"id": 1000}\n'
     for name, text in texts.items():
         (place / name).write_text(text)
@@ -279,8 +280,10 @@ def test_an_upsert_of_files_is_committed_once(lake: AnyLake, index: str, run: Ru
     assert "there are no keys; no row was changed" in run("upsert", index, batch, "--engine", "local")[1]
 
 
-MARKS: dict[str, tuple[list[Any], int | str]] = {
+MARKS: dict[str, tuple[list[Any] | pa.Array, int | str]] = {
     "words": (["d", "DELETE", "u", "c"], 2),
+    "large words": (pa.array(["u", "d", "D", "r"], pa.large_string()), 2),
+    "a dictionary of words": (pa.array(["i", "d", "d", "d"]).dictionary_encode(), 3),
     "flags": ([True, False, True, False], 2),
     "words of flags": (["true", "false", "FALSE", "insert"], 1),
     "an unknown word": (["x", "d", "d", "d"], "batch: column op: expected true, false, or one of d, delete"),
@@ -303,7 +306,8 @@ def test_only_known_marks_delete(lake: AnyLake, index: str, run: Run, tmp_path: 
             assert (commits(lake), files_of(lake.root, index)) == before
             continue
         assert (code, json.loads(out)["deleting"]) == (0, expected), what
-        gone = [n for n, mark in zip(range(30, 34), marks, strict=True) if str(mark).lower() in ("d", "delete", "true")]
+        words = [str(mark).lower() for mark in pa.array(marks).to_pylist()]
+        gone = [n for n, word in zip(range(30, 34), words, strict=True) if word in ("d", "delete", "true")]
         model = after(changed([n for n in range(30, 34) if n not in gone], what), without=gone, of=model)
     check(lake, index, model)
 

@@ -56,9 +56,11 @@ class DeleteMarker:
         """A flag for each value. UsageError for a value that is neither a mark nor none."""
         if self.where_null:
             return given.is_null()
-        if not (pa.types.is_boolean(given.type) or pa.types.is_string(given.type)):
+        kind = given.type.value_type if pa.types.is_dictionary(given.type) else given.type
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)  # as other writers have it
+        if not (pa.types.is_boolean(kind) or any(is_text(kind) for is_text in texts)):
             raise UsageError(f"batch: column {self.column}: {given.type} marks no deletes; expected boolean or string")
-        words = given.cast(pa.string())
+        words = given.cast(kind).cast(pa.string())
         lower = pc.utf8_lower(words)
         flags = pc.is_in(lower, pa.array(["true", *DELETE_WORDS]))
         odd = pc.invert(pc.or_(flags, pc.is_in(lower, pa.array(["false", *WRITE_WORDS]))))

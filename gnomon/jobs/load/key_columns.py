@@ -279,9 +279,9 @@ def key_file(path: str, names: Sequence[str]) -> KeyFile:
 
 
 def _format(path: str, names: Sequence[str]) -> tuple[str, Options]:
-    if path.endswith(CSV_ENDINGS):
+    if path.lower().endswith(CSV_ENDINGS):
         return "csv", {"whole_file": "true"}
-    if path.endswith(JSON_ENDINGS):
+    if path.lower().endswith(JSON_ENDINGS):
         return "jsonl", {"whole_file": "true", "schema": to_ddl(pa.schema([(name, pa.string()) for name in names]))}
     return "parquet", {}
 
