@@ -25,6 +25,8 @@ from gnomon.jobs.dedup import delete, upsert
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.search import erasure, prove_erased
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.tables import TableCommit
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, prepare
 from gnomon.sources.types import FIELD_ID
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, here, row, rows
@@ -426,6 +428,23 @@ def test_no_key_of_a_table_that_spark_wrote_is_erased(name: str, tmp_path: Path)
     found = prove(index, *keys, *[[10**6]])
     assert found.failures == []
     assert {one.key for one in found.holders} == set(range(len(keys)))
+
+
+def test_equality_deletes_outside_the_folders_of_the_table_hold_their_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, index = IcebergLake(tmp_path, monkeypatch), str(tmp_path / "index")
+    build(None, lake.name, index, ["id"])
+    path, table = tmp_path / "aside.parquet", lake.table()
+    pq.write_table(with_ids(IDS), path)
+    record = {"content": 2, "file_path": f"file://{path}", "file_format": "PARQUET", "record_count": 2}
+    entry = FileEntry(0, (), {**record, "file_size_in_bytes": path.stat().st_size, "equality_ids": [1]})
+    planned = TableCommit(lake.name, str(table.metadata.table_uuid), "other", 1, ())
+    prepare(table, planned, "other", [entry]).send()
+    assert [(one.file, one.hold) for one in prove(index, ABSENT).holders] == [(str(path), EQUALITY_DELETE)]
+    assert (str(path), 0, EQUALITY_DELETE) in {(one.file, one.row, one.hold) for one in prove(index, 1).holders}
+    path.unlink()
+    assert not prove(index, ABSENT).is_proven  # the version cannot be read
 
 
 # -- keys of other types, and tables that changed ----------------------------------------------------------------------
