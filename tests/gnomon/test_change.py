@@ -19,14 +19,14 @@ from gnomon.jobs.build import build
 from gnomon.shadow import open_index
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, here, row, rows
-from tests.jobs.dedup.test_change import FIRST, KINDS, after, changed, check, commits, made
+from tests.jobs.dedup.test_change import FIRST, LOCAL_KINDS, after, changed, check, commits, made
 from tests.shadow.make_index import index_source, write_source
 
 AnyLake = DeltaLake | IcebergLake
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=LOCAL_KINDS)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnyLake:
     lake = made(request.param, tmp_path, monkeypatch)
     assert isinstance(lake, DeltaLake | IcebergLake)

@@ -29,7 +29,7 @@ from gnomon.jobs.dedup.target import Target, check_writable
 from gnomon.jobs.load import KeyFile, gathered, key_names, reader_of, typed_keys
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError, open_index
-from gnomon.shadow.commit import Append, find_batch, plan_commit
+from gnomon.shadow.commit import find_batch, plan_commit
 from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, patiently
@@ -46,28 +46,29 @@ class ChangeResult:
     (its key has no row, and the change inserts none), `deleting` (rows of the batch that only delete; the keys of
     `delete`), and `written`. Of the written rows, `updated` took the place of rows with their key. `rows_deleted` rows
     of `files_changed` data files are gone; `bytes_written` is the size of the new files beside the `files_added` data
-    files. `deleted_keys` of the keys to delete had rows. `way` says how rows are deleted. The numbers of the commit are
-    None where another program made it. For a known batch, and in a dry run, nothing was written."""
+    files. `deleted_keys` of the keys to delete had rows. `way` says how rows are deleted. Where another program
+    made the commit, its numbers are None, and `way` is empty. For a known batch, and in a dry run, nothing was
+    written."""
 
     batch_id: str
-    known_batch: bool
-    dry_run: bool
-    rows_read: int
-    duplicates_in_batch: int
-    rejected: int
-    absent: int
-    deleting: int
-    written: int
-    updated: int | None
-    deleted_keys: int | None
-    rows_deleted: int | None
-    files_changed: int | None
-    files_added: int
-    bytes_written: int | None
-    way: str
     snapshot: int
     table_version: str
     seconds: float
+    known_batch: bool = False
+    dry_run: bool = False
+    rows_read: int = 0
+    duplicates_in_batch: int = 0
+    rejected: int = 0
+    absent: int = 0
+    deleting: int = 0
+    written: int = 0
+    updated: int | None = None
+    deleted_keys: int | None = None
+    rows_deleted: int | None = None
+    files_changed: int | None = None
+    files_added: int = 0
+    bytes_written: int | None = None
+    way: str = ""
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
@@ -171,49 +172,45 @@ def change_rows(
 ) -> ChangeResult:
     """Make a change."""
     begin, stages = time.perf_counter(), Stages(progress)
-    check_writable(target, request.change)
     run = Run(target, rows, request, stages, progress)
     with rows.engine.errors(), job_span("change", target.location) as span:
         known, is_known = run.append()
-        change = None if is_known else target.changes.get(known.append.append_id)
+        append = known.append
+        change = None if is_known else target.changes.get(append.append_id)
         span.tell(snapshot=known.snapshot, rows_deleted=0 if change is None else change.rows)
-    return _result(
-        target, known.append, is_known, change, stages, round(time.perf_counter() - begin, 3), known.snapshot
-    )
-
-
-def _result(
-    target: Target,
-    append: Append,
-    is_known: bool,
-    change: Change | None,
-    stages: Stages,
-    seconds: float,
-    snapshot: int,
-) -> ChangeResult:
+    search = None if change is None else target.searches.get(append.append_id)
     counts = {name: 0 if is_known else int(append.counts[name]) for name in (*CHANGE_COUNTS, FILES)}
-    opened, name = target.opened, append.table.name if append.table is not None else ""
-    version = opened.view.snapshot.table if opened is not None else None
-    search = target.searches.get(append.append_id)
-    found = None if change is None or search is None else search
     return ChangeResult(
         batch_id=append.batch,
+        snapshot=known.snapshot,
+        table_version=_version(target.opened),
+        seconds=round(time.perf_counter() - begin, 3),
         known_batch=is_known,
-        dry_run=False,
-        **{one: counts[one] for one in ("rows_read", "duplicates_in_batch", "rejected", "absent", "deleting")},
+        rows_read=counts["rows_read"],
+        duplicates_in_batch=counts["duplicates_in_batch"],
+        rejected=counts["rejected"],
+        absent=counts["absent"],
+        deleting=counts["deleting"],
         written=counts["appended"],
-        updated=found.updated if found is not None else None,
-        deleted_keys=found.deleted if found is not None else None,
-        rows_deleted=change.rows if change is not None else None,
-        files_changed=change.files if change is not None else None,
+        updated=None if search is None else search.updated,
+        deleted_keys=None if search is None else search.deleted,
         files_added=counts[FILES],
-        bytes_written=change.bytes if change is not None else None,
-        way=check_deletes(name),
-        snapshot=snapshot,
-        table_version=version.version if version is not None else "",
-        seconds=seconds,
+        **_numbers(change),
         stage_seconds=stages.seconds,
     )
+
+
+def _numbers(change: Change | None) -> dict[str, Any]:
+    """The numbers of a commit for a result."""
+    if change is None:
+        return {}
+    numbers = {"rows_deleted": change.rows, "files_changed": change.files, "bytes_written": change.bytes}
+    return {**numbers, "way": change.way}
+
+
+def _version(opened: Index | None) -> str:
+    version = opened.view.snapshot.table if opened is not None else None
+    return version.version if version is not None else ""
 
 
 def key_table(texts: Sequence[str], spec: IndexSpec) -> pa.Table | None:
@@ -234,35 +231,19 @@ def convert_equality_deletes(index: Place, dry_run: bool = False) -> ChangeResul
     if opened is None or not opened.spec.source.name.startswith("iceberg:"):
         what = "only Iceberg tables have equality deletes"
         raise UsageError(what, target.location if opened is None else opened.spec.source.name)
-    way, name = check_deletes(opened.spec.source.name), opened.spec.source.name
+    name, snapshot = opened.spec.source.name, opened.view.snapshot.number
+    way = check_deletes(name)
     found, values = equality_deleted(target.location)
     planned = plan_commit(target.storage, 1, name, found.version.uuid, aside="convert")
-    change, snapshot = Change(sum(map(len, found.rows.values())), len(found.rows), 0), opened.view.snapshot.number
+    change = Change(sum(map(len, found.rows.values())), len(found.rows), 0, way)
     if found.dropped and not dry_run:
         change = commit_change(planned, [], lambda: equality_deleted(target.location)[0])
         clear_attempts(planned)
         snapshot = target.build(LocalEngine(), target.source(), None).snapshot
         found = found._replace(version=LakeSource(name).content.version)
+    seconds = round(time.perf_counter() - begin, 3)
     return ChangeResult(
-        batch_id="",
-        known_batch=False,
-        dry_run=dry_run,
-        rows_read=values,
-        duplicates_in_batch=0,
-        rejected=0,
-        absent=0,
-        deleting=values,
-        written=0,
-        updated=0,
-        deleted_keys=0,
-        rows_deleted=change.rows,
-        files_changed=change.files,
-        files_added=0,
-        bytes_written=change.bytes,
-        way=way,
-        snapshot=snapshot,
-        table_version=found.version.version,
-        seconds=round(time.perf_counter() - begin, 3),
+        "", snapshot, found.version.version, seconds, False, dry_run, values, deleting=values, **_numbers(change)
     )
 
 
@@ -276,27 +257,18 @@ def _dry_run(target: Target, rows: "KeyRows", request: AppendRequest) -> ChangeR
     for batch in rows.typed() if known is None else ():
         hits = rows_of_keys(opened, batch, found)
         keys, hit = keys + batch.num_rows, hit + int(np.count_nonzero(hits))
-    version = opened.view.snapshot.table
+    name, size = opened.spec.source.name, sum(opened.view.covered[path].size for path in found)
     return ChangeResult(
-        batch_id=request.batch_id,
+        request.batch_id,
+        known.snapshot if known is not None else opened.view.snapshot.number,
+        _version(opened),
+        round(time.perf_counter() - begin, 3),
         known_batch=known is not None,
         dry_run=True,
         rows_read=keys,
-        duplicates_in_batch=0,
-        rejected=0,
-        absent=0,
         deleting=keys,
-        written=0,
-        updated=0,
         deleted_keys=hit,
-        rows_deleted=sum(map(len, found.values())),
-        files_changed=len(found),
-        files_added=0,
-        bytes_written=sum(opened.view.covered[path].size for path in found),
-        way=check_deletes(opened.spec.source.name),
-        snapshot=known.snapshot if known is not None else opened.view.snapshot.number,
-        table_version=version.version if version is not None else "",
-        seconds=round(time.perf_counter() - begin, 3),
+        **_numbers(Change(sum(map(len, found.values())), len(found), size, check_deletes(name))),
     )
 
 

@@ -246,7 +246,7 @@ class _Attempt:
         planned, rows = self._planned, sum(hit.fresh for hit in hits)
         txn = {"appId": planned.writer, "version": planned.number, "lastUpdated": self._now}
         info = self._info(hits, replaced, entries, written)
-        return [{"commitInfo": info}, {"txn": txn}, *actions], Change(rows, len(hits), written)
+        return [{"commitInfo": info}, {"txn": txn}, *actions], Change(rows, len(hits), written, self._way)
 
     def remove(self) -> None:
         """Remove the files of this attempt. What the store does not let go is left to `clear_attempts`."""

@@ -224,7 +224,7 @@ class _Attempt:
             self._storage.delete_folder(f"{_folder(self.planned)}/{self.token}")
 
     def change(self, prepared: Prepared) -> Change:
-        return Change(self.rows, self.files, self.size + prepared.bytes)
+        return Change(self.rows, self.files, self.size + prepared.bytes, self.way)
 
     def prepare(self, new: Sequence[FileEntry]) -> Prepared:
         """Write all files of the attempt."""

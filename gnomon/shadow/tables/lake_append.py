@@ -79,11 +79,13 @@ Look = Callable[[], Deleted]  # finds the rows at the table's newest version; ca
 
 class Change(NamedTuple):
     """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
-    deletes, rewritten data files, manifests); zero for a commit that was in the table before."""
+    deletes, rewritten data files, manifests); zero for a commit that was in the table before. `way` is how rows were
+    deleted, as `check_deletes` says it."""
 
     rows: int
     files: int
     bytes: int
+    way: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,9 @@ from tests.jobs.dedup.test_append_lake import die_after
 from tests.profiles import cases, examples
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
+LOCAL_KINDS = ["delta vectors", "delta rewritten", "iceberg positions", "iceberg rewritten"]
 KINDS = [
-    "delta vectors",
-    "delta rewritten",
-    "iceberg positions",
-    "iceberg rewritten",
+    *LOCAL_KINDS,
     pytest.param("iceberg vectors", marks=pytest.mark.store),  # pyiceberg writes version 3 through REST catalogs alone
 ]
 REWRITTEN = {f"write.{one}.mode": "copy-on-write" for one in ("delete", "update", "merge")}
@@ -36,20 +34,18 @@ FIRST = {n: row(n) for n in range(40) if n not in (7, 8)}
 Model = dict[int, dict[str, Any]]
 
 
-@pytest.fixture(autouse=True)
-def polars_plans_with_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+def made(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A table whose rows are deleted in one way, in no need of a server."""
+    if kind.startswith("delta"):
+        return DeltaLake(root, configuration=VECTORS if kind == "delta vectors" else None)
+    return IcebergLake(root, monkeypatch, properties=REWRITTEN if kind == "iceberg rewritten" else None)
 
 
 @pytest.fixture(params=KINDS)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A table whose rows are deleted in one way."""
-    kind: str = request.param
-    if kind.startswith("delta"):
-        return DeltaLake(tmp_path, configuration=VECTORS if kind == "delta vectors" else None)
-    if kind == "iceberg vectors":
+    if request.param == "iceberg vectors":
         return IcebergUpgraded(tmp_path, monkeypatch, request.getfixturevalue("iceberg_rest"))
-    return IcebergLake(tmp_path, monkeypatch, properties=REWRITTEN if kind == "iceberg rewritten" else None)
+    return made(request.param, tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -83,13 +79,16 @@ def check(lake: Lake, index: str, model: Model) -> None:
 
 
 def by_polars(lake: Lake) -> list[int]:
-    """The keys by Polars, which reads deletion vectors and position deletes itself."""
-    if isinstance(lake, DeltaLake):
-        found = polars.scan_delta(lake.root)
-    else:
-        assert isinstance(lake, IcebergLake)
-        found = polars.scan_iceberg(lake.table())  # positions of several data files: by pyiceberg
-    return found.select("id").collect()["id"].sort().to_list()
+    """The keys by Polars, which reads deletion vectors and position deletes itself; pyiceberg reads position deletes of
+    several data files for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+        if isinstance(lake, DeltaLake):
+            found = polars.scan_delta(lake.root, storage_options=lake.options)
+        else:
+            assert isinstance(lake, IcebergLake)
+            found = polars.scan_iceberg(lake.table())
+        return found.select("id").collect()["id"].sort().to_list()
 
 
 def commits(lake: Lake) -> int:

@@ -131,7 +131,7 @@ def test_deleted_rows_are_gone_for_all_readers_and_stay_at_older_versions(
         live -= gone
         states[2 + number] = set(live)
         assert change.rows == len(gone)
-        assert delete(table, live, number) == (0, 0, 0), "a number is committed once"
+        assert delete(table, live, number)[:3] == (0, 0, 0), "a number is committed once"
         clear_attempts(str(table), planned(table, number))
         assert polars.scan_delta(str(table)).select("id").collect()["id"].sort().to_list() == sorted(live)
         gnomon.build(None, f"delta:{table}", str(tmp_path / "index"), keys=["id"])

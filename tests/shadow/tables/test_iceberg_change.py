@@ -259,7 +259,7 @@ def test_rows_of_all_partitions_and_specs_are_deleted(catalog: Catalog, version:
         update.remove_field("the price")
     lake.append(range(60, 70))
     gone = [0, 1, 7, 8, 30, 43, 61, 66]
-    assert lake.delete(gone) == Change(8, 8, lake_bytes(lake))
+    assert lake.delete(gone)[:3] == (8, 8, lake_bytes(lake))
     assert lake.ids() == [one for one in range(70) if one not in gone]
     deletes = [one for one in entries(lake.table) if one["data_file"]["content"] == 1]
     assert {one["list"]["partition_spec_id"] for one in deletes} == {0, 1}
@@ -326,7 +326,7 @@ def test_a_commit_without_rows_sets_the_number_and_makes_no_snapshot(catalog: Ca
     lake = Lake(catalog, version)
     lake.append(range(10))
     before = lake.table.current_snapshot()
-    assert lake.delete([99]) == Change(0, 0, 0)
+    assert lake.delete([99])[:3] == (0, 0, 0)
     assert last_number(NAME, lake.uuid, WRITER) == 2
     assert lake.table.current_snapshot() == before
 
