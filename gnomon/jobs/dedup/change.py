@@ -156,15 +156,18 @@ def upsert_rows(
     before anything is written, where a known batch has other rows than before, where the batch's columns are not the
     source's, for a source that is no lake table, and for a table that Gnomon does not change. ConcurrentCommit where
     others keep committing first: then nothing was changed."""
+    target = index if isinstance(index, Target) else Target(index, None)
     if delete_where is not None and delete_where_null is not None:
         raise UsageError("expected one of delete_where and delete_where_null")
+    if target.opened is not None and delete_where in target.opened.view.columns:
+        raise UsageError(f"delete_where: {delete_where} is a column of the table, expected one of the batch alone")
     if delete_where is not None:
         rows.deletes = DeleteMarker(delete_where)
     if delete_where_null is not None:
         rows.deletes = DeleteMarker(delete_where_null, where_null=True)
     change = ChangeOptions(inserts=not update_only, replaces_all=replace_all)
     request = AppendRequest(batch_id, order_by=order_by, null_keys=null_keys, change=change)
-    return change_rows(rows, index if isinstance(index, Target) else Target(index, None), request, progress)
+    return change_rows(rows, target, request, progress)
 
 
 def change_rows(

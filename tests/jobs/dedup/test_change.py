@@ -216,6 +216,12 @@ def test_rows_with_null_in_a_column_can_delete(lake: Lake, index: str) -> None:
     check(lake, index, after(changed([2]), without=(1,)))
 
 
+def test_a_mark_in_a_column_of_the_table_is_refused(lake: Lake, index: str) -> None:
+    with pytest.raises(UsageError, match="delete_where: part is a column of the table, expected one of the batch alone"):
+        upsert(None, index, changed([1]), "b", delete_where="part")
+    assert nothing_is_left(lake)
+
+
 def test_marks_that_are_neither_are_refused(lake: Lake, index: str) -> None:
     feed = changed([1]).append_column("op", pa.array(["update_preimage"]))
     with pytest.raises(UsageError, match=r"batch: column op: expected true, false, or one of d, .*found 'update_pre"):
