@@ -240,7 +240,7 @@ def convert_equality_deletes(index: Place, dry_run: bool = False) -> ChangeResul
     planned = plan_commit(target.storage, 1, name, found.version.uuid, aside="convert")
     change = Change(sum(map(len, found.rows.values())), len(found.rows), 0, way)
     if found.dropped and not dry_run:
-        change = commit_change(planned, [], lambda: equality_deleted(target.location)[0])
+        change = commit_change(planned, [], lambda: equality_deleted(target.location)[0]) or Change(0, 0, 0)
         clear_attempts(planned)
         snapshot = target.build(LocalEngine(), target.source(), None).snapshot
         found = found._replace(version=LakeSource(name).content.version)

@@ -334,7 +334,8 @@ def _commit_to_table(
             else:
                 search = target.search(source.root, append.append_id, planned.change)
                 look = partial(search.newest, partial(target.build, engine, of, progress))
-                target.changes[append.append_id] = commit_change(planned, files, look)
+                if (change := commit_change(planned, files, look)) is not None:
+                    target.changes[append.append_id] = change
     except TableChanged as error:
         _give_up(storage, source, append, planned, error.what, error.path)
     except StorageError as error:

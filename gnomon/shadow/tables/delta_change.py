@@ -71,7 +71,6 @@ APPEND, ATTEMPT = "gnomon.append", "gnomon.attempt"  # members of a commitInfo
 LOOKED_BACK = 1000  # versions
 LONGEST_BOUND = 32  # characters of a text in the statistics
 BOUNDED = {"byte": int, "short": int, "integer": int, "long": int, "date": dt.date, "string": str}
-NOTHING = Change(0, 0, 0)
 
 
 def check_deletes(place: str) -> str:
@@ -110,21 +109,21 @@ def _is_true(properties: Mapping[str, str | None], key: str) -> bool:
     return (properties.get(key) or "").lower() == "true"
 
 
-def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change:
-    """Delete the rows that `look` finds, and add `files`, in one commit, unless this commit is done already. Several
-    programs may call this at the same time. Errors as `lake_append.commit_to_table`; SourceError for a file that cannot
-    be rewritten without a loss; those of `look`."""
+def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change | None:
+    """Delete the rows that `look` finds, and add `files`, in one commit; None where this commit is done already.
+    Several programs may call this at the same time. Errors as `lake_append.commit_to_table`; SourceError for a file
+    that cannot be rewritten without a loss; those of `look`."""
     name, storage = planned.name, storage_at(place)
     check_store(place)
     for _ in attempts(name):
         opened = _opened(place, planned)
         if opened is None:
-            return NOTHING
+            return None
         found = look()
         if found.version[:2] != version_of(opened, storage)[:2]:
             opened = _opened(place, planned)
             if opened is None:
-                return NOTHING
+                return None
             if found.version[:2] != version_of(opened, storage)[:2]:
                 continue
         try:
@@ -151,7 +150,7 @@ def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], lo
             if (token := _token(storage, version, planned)) != attempt.token:  # another program did it
                 if token is not None:
                     attempt.remove()
-                return NOTHING
+                return None
         _write_checkpoint(place, name, version)
         return change
     raise AssertionError("attempts end with an error")

@@ -108,15 +108,15 @@ def _refuse(why: str, where: str) -> NoReturn:
     raise UsageError(f"no rows can be deleted from this table: {why}; delete them with its own engine", where)
 
 
-def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change:
-    """Delete rows and add files in one commit, unless this commit is done already: then the result is zero. `look` is
-    called in each attempt, and the commit asserts that the table is at the version that it saw. Errors as in
+def commit_change(place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change | None:
+    """Delete rows and add files in one commit; None where this commit is done already. `look` is called in each
+    attempt, and the commit asserts that the table is at the version that it saw. Errors as in
     `lake_append.commit_to_table`."""
     name = planned.name
     for _ in attempts(name):
         table = load_table(place, name, None)
         if last_number(table, name, planned.uuid, planned.writer) >= planned.number:
-            return Change(0, 0, 0)
+            return None
         found = look()
         if not _is_of(table, found):
             table = load_table(place, name, None)

@@ -8,6 +8,7 @@ compares this number with the table's count before it commits, so that several p
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, Protocol, cast
 
@@ -79,8 +80,7 @@ Look = Callable[[], Deleted]  # finds the rows at the table's newest version; ca
 
 class Change(NamedTuple):
     """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
-    deletes, rewritten data files, manifests); zero for a commit that was in the table before. `way` is how rows were
-    deleted, as `check_deletes` says it."""
+    deletes, rewritten data files, manifests). `way` is how rows were deleted, as `check_deletes` says it."""
 
     rows: int
     files: int
@@ -127,7 +127,9 @@ class _Changes(Protocol):
 
     def check_deletes(self, place: str) -> str: ...
 
-    def commit_change(self, place: str, planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change: ...
+    def commit_change(
+        self, place: str, planned: TableCommit, files: Sequence[NewFile], look: Look
+    ) -> Change | None: ...
 
     def clear_attempts(self, place: str, planned: TableCommit) -> None: ...
 
@@ -170,10 +172,17 @@ def check_deletes(name: str) -> str:
     return _changes(name).check_deletes(place_of_name(name))
 
 
-def commit_change(planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change:
-    """Delete the rows that `look` finds and add files, in one commit, unless this commit is done already. Where the
+def commit_change(planned: TableCommit, files: Sequence[NewFile], look: Look) -> Change | None:
+    """Delete the rows that `look` finds and add files, in one commit; None where this commit is done already. Where the
     table changed since `look`, the rows are looked up again. Errors as in `commit_to_table`, and those of `look`."""
-    return _changes(planned.name).commit_change(place_of_name(planned.name), planned, files, look)
+    try:
+        return _changes(planned.name).commit_change(place_of_name(planned.name), planned, files, look)
+    except Exception:
+        # The program that did the commit has removed the files of other attempts, also of this one, that still ran.
+        with suppress(ShadowError, OSError):
+            if last_number(planned.name, planned.uuid, planned.writer) >= planned.number:
+                return None
+        raise
 
 
 def clear_attempts(planned: TableCommit) -> None:

@@ -16,7 +16,7 @@ from gnomon.jobs.build import build
 from gnomon.jobs.dedup import ChangeResult, append_new, delete, upsert
 from gnomon.jobs.dedup import row_search as search_module
 from gnomon.shadow import UsageError, open_index
-from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import ROWS, DeltaLake, IcebergLake, IcebergUpgraded, Lake, row, rows, with_column
 from tests.jobs.dedup.test_append_lake import die_after
@@ -346,6 +346,29 @@ def test_changes_that_run_at_once_leave_one_row_of_each_key(lake: Lake, index: s
     assert [one["id"] for one in found] == [*sorted(after(without=range(30, 70))), *range(30, 70)]
     assert {one["part"] for one in found if 50 <= one["id"] < 60} in ({"one"}, {"two"})
     check(lake, index, {one["id"]: {name: one[name] for name in ROWS.names} for one in found})
+
+
+@pytest.mark.parametrize("is_after", [True, False])
+def test_a_change_that_another_program_did_meanwhile_is_done_without_numbers(
+    lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, is_after: bool
+) -> None:
+    """The other program commits the batch, and removes the files of this one's attempt, after (before) one is put."""
+    batch, real, results = changed(range(35, 45)), LocalStorage.put_new, list[ChangeResult]()
+
+    def put(self: LocalStorage, path: str, chunks: Any) -> None:
+        if is_after or not path.startswith("gnomon"):
+            real(self, path, chunks)
+        if path.startswith("gnomon"):
+            monkeypatch.setattr(LocalStorage, "put_new", real)
+            results.append(upsert(None, index, batch, "nightly"))
+            if not is_after:
+                real(self, path, chunks)
+
+    monkeypatch.setattr(LocalStorage, "put_new", put)
+    results.append(upsert(None, index, batch, "nightly"))
+    assert [(one.rows_deleted, one.updated, one.files_changed) for one in results[:1]] == [(5, 5, 1)]
+    assert [(one.rows_deleted, one.updated, one.bytes_written) for one in results[1:]] == [(None, None, None)]
+    check(lake, index, after(batch))
 
 
 WHAT = ["delete", "upsert", "feed", "update", "append", "foreign append", "foreign delete", "compact"]
