@@ -140,10 +140,12 @@ def in_order(
     sizes: Sequence[int] | None = None,
     ahead: int = AHEAD,
     held: int = HELD_BYTES,
+    settled: bool = False,
 ) -> Iterator[Result]:
     """The results of independent calls, in the order of the calls, `ahead` at a time. `sizes` estimates the bytes of
     each result: calls begin early as long as their results together take at most `held` bytes; one call always begins.
-    When a call fails, or the caller takes no more results, no further call begins, and the running ones are left.
+    When a call fails, or the caller takes no more results, no further call begins, and the running ones are left; with
+    `settled` they are waited for, as calls must be that write files which the caller then removes.
 
     A call may make concurrent calls itself: the waiting thread makes a call for which no thread is free."""
     if len(calls) == 1:
@@ -166,5 +168,6 @@ def in_order(
             yield call() if future.cancel() else future.result()
             del future  # the future holds the result
     finally:
-        for _, future, _ in begun:
-            future.cancel()
+        running = [future for _, future, _ in begun if not future.cancel()]
+        if settled:
+            wait(running)

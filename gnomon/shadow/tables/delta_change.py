@@ -316,7 +316,7 @@ class _Attempt:
     def _rewritten(self, hits: Sequence[_Hit]) -> tuple[list[Entry | None], int]:
         """As `_with_vectors`, where each file is written again without its deleted rows."""
         calls = [partial(self._rewrite, number, hit) for number, hit in enumerate(hits)]
-        replaced = list(in_order(calls, [hit.add["size"] for hit in hits]))
+        replaced = list(in_order(calls, [hit.add["size"] for hit in hits], settled=True))
         return replaced, sum(add["size"] for add in replaced if add is not None)
 
     def _rewrite(self, number: int, hit: _Hit) -> Entry | None:

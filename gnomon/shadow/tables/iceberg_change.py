@@ -338,7 +338,7 @@ class _Attempt:
                 groups[-1].append((data, rows))
                 count += len(rows)
         writes = [partial(self._deletes_of, place, group) for place, group in enumerate(groups)]
-        return [self._entry(*found[:4], **found[4]) for found in in_order(writes)]
+        return [self._entry(*found[:4], **found[4]) for found in in_order(writes, settled=True)]
 
     def _deletes_of(self, place: int, hits: Sequence[_Hit]) -> tuple[ContentFile, str, str, int, dict[str, Any]]:
         ordinals = {data.path: self._ordinals(data, rows) for data, rows in hits}
@@ -411,7 +411,8 @@ class _Attempt:
             if data.format != PARQUET:
                 _refuse(f"it asks for copy-on-write, and this data file has the format {data.format}", data.path)
         writes = [partial(self._without, place, data, rows) for place, (data, rows) in enumerate(hits)]
-        return [one for one in in_order(writes, [data.size for data, _ in hits]) if one is not None]
+        written = in_order(writes, [data.size for data, _ in hits], settled=True)
+        return [one for one in written if one is not None]
 
     def _without(self, place: int, data: ContentFile, rows: BitMap64) -> FileEntry | None:
         """A data file without some of its rows. It keeps its sequence number, so that the equality deletes of the old

@@ -1,6 +1,7 @@
 """Rows of Delta and Iceberg tables deleted and replaced by key: one commit of the table, through deaths and races."""
 
 import random
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -352,23 +353,35 @@ def test_changes_that_run_at_once_leave_one_row_of_each_key(lake: Lake, index: s
 def test_a_change_that_another_program_did_meanwhile_is_done_without_numbers(
     lake: Lake, index: str, monkeypatch: pytest.MonkeyPatch, is_after: bool
 ) -> None:
-    """The other program commits the batch, and removes the files of this one's attempt, after (before) one is put."""
+    """The other program commits the batch after (before) this one puts a file of its attempt, of which none is left."""
+    more = [pa.concat_tables([rows(40, 42), rows(60, 61)]), pa.concat_tables([rows(42, 44), rows(61, 62)])]
+    for table in more:
+        lake.append(table)
     batch, real, results = changed(range(35, 45)), LocalStorage.put_new, list[ChangeResult]()
+    turn = ["first"]
 
     def put(self: LocalStorage, path: str, chunks: Any) -> None:
-        if is_after or not path.startswith("gnomon"):
+        is_first = path.startswith("gnomon") and bool(turn) and bool(turn.pop())
+        if is_after or not is_first:
             real(self, path, chunks)
-        if path.startswith("gnomon"):
+        if is_first:
             monkeypatch.setattr(LocalStorage, "put_new", real)
-            results.append(upsert(None, index, batch, "nightly"))
+            with ThreadPoolExecutor(1) as pool:
+                results.append(pool.submit(upsert, None, index, batch, "nightly").result())
             if not is_after:
                 real(self, path, chunks)
 
     monkeypatch.setattr(LocalStorage, "put_new", put)
     results.append(upsert(None, index, batch, "nightly"))
-    assert [(one.rows_deleted, one.updated, one.files_changed) for one in results[:1]] == [(5, 5, 1)]
+    assert [(one.rows_deleted, one.updated, one.files_changed) for one in results[:1]] == [(9, 9, 3)]
     assert [(one.rows_deleted, one.updated, one.bytes_written) for one in results[1:]] == [(None, None, None)]
-    check(lake, index, after(batch))
+    check(lake, index, after(*more, batch))
+    assert isinstance(lake, DeltaLake | IcebergLake)
+    files = [str(path) for path in Path(lake.root).rglob("*") if path.is_file()]
+    attempt = re.compile(r"/gnomon[^/]*/(?:deletion_vector_)?([^/.]+)")
+    assert len({found[1] for found in map(attempt.search, files) if found}) == 1, (
+        "the files of the attempt that lost are gone"
+    )
 
 
 WHAT = ["delete", "upsert", "feed", "update", "append", "foreign append", "foreign delete", "compact"]

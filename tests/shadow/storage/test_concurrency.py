@@ -57,6 +57,25 @@ def test_no_more_is_begun_than_may_be_held() -> None:
     assert list(in_order([partial(crowd.call, 10)] * 2, [1000, 1000], held=100)) == [10, 10]
 
 
+def test_calls_that_settle_have_ended_when_one_has_failed() -> None:
+    begun, failed, ended = threading.Barrier(3), threading.Event(), list[int]()
+
+    def fails() -> None:
+        begun.wait(60)
+        failed.set()
+        raise OSError
+
+    def writes(number: int) -> None:
+        begun.wait(60)
+        failed.wait(60)
+        threading.Event().wait(0.1)  # the caller has the error by now
+        ended.append(number)
+
+    with pytest.raises(OSError):
+        list(in_order([fails, partial(writes, 1), partial(writes, 2)], settled=True))
+    assert sorted(ended) == [1, 2]
+
+
 def test_when_one_fails_or_no_more_is_taken_the_rest_is_not_begun() -> None:
     crowd = Crowd()
 
