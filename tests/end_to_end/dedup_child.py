@@ -1,5 +1,5 @@
 """A process with one Spark session, or with none (`--local`). It runs the commands of JSON lines, and stops at a step
-to be killed there.
+to be killed there, or to go on later.
 
 It answers in JSON lines, too: the stages as they begin, the step at which it stopped, the result of a command. With
 `--attach` its session lives in the JVM of another program, and Spark jobs survive a kill.
@@ -22,15 +22,17 @@ from pyspark.sql import functions as F
 from gnomon.indexer import append_batches, append_new, build
 from gnomon.indexer.spark.session import local_session
 from gnomon.jobs import Step
+from gnomon.jobs.dedup import delete, upsert
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.storage.objects import ObjectStorage
 from gnomon.shadow.storage.webhdfs import WebHdfsStorage
-from gnomon.shadow.tables import delta_append, iceberg_append
+from gnomon.shadow.tables import delta_append, iceberg_append, iceberg_change
 
 CONF = {"spark.sql.shuffle.partitions": "3", "spark.driver.memory": "1g"}
 LOAD, BATCH = r"_shadow/loads/\d+\.json$", "_shadow/batches/"
+LOG_ENTRY = re.compile(r"_delta_log/\d+\.json")  # what commits a change of a Delta table
 
 
 class Place(NamedTuple):
@@ -45,6 +47,8 @@ STEPS = {
     "staged": Place("put_new", LOAD),
     "committed": Place("put_new", LOAD, after=True),
     "between the moves": Place("move_new", "^[^_]", after=True),
+    "before the deletes": Place("put_new", "^gnomon"),
+    "deletes written": Place("put_new", "^gnomon", after=True),
     "before the table's commit": Place("commit", ""),
     "after the table's commit": Place("commit", "", after=True),
     "moved": Place("put_new", r"_shadow/loads/.*\.appended$"),
@@ -57,7 +61,12 @@ STEPS = {
 }
 
 
-TABLE_STEPS = {"before the table's commit", "after the table's commit"}  # of Delta and Iceberg tables alone
+CHANGE_STEPS = {"before the deletes", "deletes written"}  # of commits that delete rows alone
+TABLE_STEPS = {
+    "before the table's commit",
+    "after the table's commit",
+    *CHANGE_STEPS,
+}  # of Delta and Iceberg tables alone
 
 
 class Child:
@@ -66,10 +75,10 @@ class Child:
     def __init__(self, spark: SparkSession | None, answers: int) -> None:
         self.spark, self.answers = spark, answers
         self.stage, self.place, self.left = "", Place("", ""), 0
-        for call in {place.call for name, place in STEPS.items() if name not in TABLE_STEPS}:
+        for call in {place.call for place in STEPS.values()} - {"commit"}:
             for store in (LocalStorage, ObjectStorage, WebHdfsStorage):
                 setattr(store, call, self._watched(getattr(store, call), call))
-        for module in (delta_append, iceberg_append):
+        for module in (delta_append, iceberg_append, iceberg_change):
             setattr(module, "_commit", self._watched(module._commit, "commit"))  # noqa: B010  mypy: it is a function
 
     def say(self, **words: object) -> None:
@@ -94,8 +103,7 @@ class Child:
         if self.spark is None:
             table = pq.read_table(batch)
             if columns is not None:
-                nulls = pa.nulls(table.num_rows, pa.string())
-                table = pa.table({name: nulls if of is None else table[of] for name, of in columns.items()})
+                table = _as_source(table, columns)
             return append_new(None, index, table, batch_id, progress=self._progress, null_keys=null_keys).to_json()
         rows = self.spark.read.parquet(batch)
         if columns is not None:
@@ -103,6 +111,16 @@ class Child:
             rows = rows.select(*(one.alias(name) for one, name in zip(taken, columns, strict=True)))
         result = append_new(self.spark, index, rows, batch_id, progress=self._progress, null_keys=null_keys)
         return result.to_json()
+
+    def delete(self, index: str, keys: str, batch_id: str | None) -> dict[str, object]:
+        """`keys` is a Parquet file of keys."""
+        return delete(None, index, pq.read_table(keys), batch_id).to_json()
+
+    def upsert(
+        self, index: str, batch: str, batch_id: str, columns: dict[str, str | None], options: dict[str, Any]
+    ) -> dict[str, object]:
+        rows = _as_source(pq.read_table(batch), columns)
+        return upsert(None, index, rows, batch_id, progress=self._progress, **options).to_json()
 
     def build(self, source: str, index: str, keys: list[str]) -> int:
         return build(self.spark, source, index, keys, progress=self._progress).snapshot
@@ -131,7 +149,8 @@ class Child:
     def _watched(self, real: Callable[..., object], call: str) -> Callable[..., object]:
         def watched(storage: object, *arguments: Any, **named: Any) -> object:
             path = arguments[1] if call == "move_new" else "" if call == "commit" else arguments[0]
-            is_it = call == self.place.call and re.search(self.place.pattern, path) is not None
+            is_commit = call == "put_new" and LOG_ENTRY.fullmatch(path) is not None
+            is_it = ("commit" if is_commit else call) == self.place.call and re.search(self.place.pattern, path)
             if is_it and not self.place.after:
                 self._passed()
             result = real(storage, *arguments, **named)
@@ -145,8 +164,14 @@ class Child:
         self.left -= 1
         if self.left == 0:
             self.say(stopped=True)
-            sys.stdin.read()  # until it is killed, or its parent is gone
-            os._exit(1)
+            if not sys.stdin.readline():  # its parent is gone; with a line, it goes on
+                os._exit(1)
+
+
+def _as_source(table: pa.Table, columns: dict[str, str | None]) -> pa.Table:
+    """Rows with the columns of the source: each is a column of the rows, or nulls."""
+    nulls = pa.nulls(table.num_rows, pa.string())
+    return pa.table({name: nulls if of is None else table[of] for name, of in columns.items()})
 
 
 def attached() -> SparkSession:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,12 +34,14 @@ class How(enum.Enum):
 
 class Kill(NamedTuple):
     """The time of a kill: the n-th occurrence of a step of `dedup_child.STEPS`, or a number of seconds after a file was
-    staged below a folder, or a number of seconds after the command."""
+    staged below a folder, or a number of seconds after the command. With `meanwhile`, the child is not killed at its
+    step: it waits there until this has run."""
 
     step: str = ""
     count: int = 1
     staged_in: Path | None = None
     seconds: float = 0.0
+    meanwhile: Callable[[], None] | None = None
 
 
 class Answer(NamedTuple):
@@ -93,16 +96,19 @@ class Killable:
     def ask(self, do: str, *words: object, kill: Kill | None = None) -> Answer:
         """Send a command, and wait until the child has finished it or is killed."""
         self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
         if not self._is_ready and "done" not in self._line(PATIENCE_SECONDS):
             raise AssertionError(f"it did not start: {self.log}")
         self._is_ready = True
         stop_at = [kill.step, kill.count] if kill is not None and kill.step else None
         known = _names(kill.staged_in) if kill is not None and kill.staged_in else set()
-        self._process.stdin.write(f"{json.dumps({'do': do, 'with': words, 'stop_at': stop_at})}\n".encode())
-        self._process.stdin.flush()
+        self._send(json.dumps({"do": do, "with": words, "stop_at": stop_at}))
         return self._answer(kill, known)
+
+    def _send(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
 
     def _answer(self, kill: Kill | None, known: set[str]) -> Answer:
         begin, at, stage = time.monotonic(), None, "beginning"
@@ -120,7 +126,10 @@ class Killable:
                 return Answer(error=f"no answer in {PATIENCE_SECONDS} s, in {stage}")
             watches = kill is not None and kill.staged_in is not None and at is None
             line = self._line(POLL_SECONDS if watches else 1.0 if at is None else min(1.0, at - now))
-            if "stopped" in line and kill is not None:
+            if "stopped" in line and kill is not None and kill.meanwhile is not None:
+                kill.meanwhile()
+                self._send("")
+            elif "stopped" in line and kill is not None:
                 self.kill()
                 return Answer(killed=kill.step)
             if "done" in line or "error" in line:

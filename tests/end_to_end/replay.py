@@ -43,6 +43,7 @@ class Figures:
     starts: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     hows: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     given_up: int = 0
     other_columns: int = 0
@@ -50,6 +51,8 @@ class Figures:
     rows_in_source: int = 0
     duplicates_let_in: int = 0
     rows_lost: int = 0
+    keys_tried: int = 0
+    keys_wrong: int = 0
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -60,11 +63,11 @@ class Figures:
         return (
             f"replay of seed {self.seed}: {self.batches} batches, {self.runs} runs of them, {self.races} races, "
             f"{self.builds} builds, {self.kills.total()} kills ({how}), {self.starts} processes\n  killed at{hit}\n"
-            f"  changes by other programs: {changes}; appends given up {self.given_up}, run again with other columns "
-            f"{self.other_columns}\n"
+            f"  waited while others committed {self.waits.total()} times; changes by other programs: {changes}\n"
+            f"  appends given up {self.given_up}, run again with other columns {self.other_columns}\n"
             f"  rows delivered {self.rows_delivered:,}, in the source {self.rows_in_source:,}; duplicates let in "
-            f"{self.duplicates_let_in}, rows lost {self.rows_lost}; {self.seconds:.0f} s"
-            + "".join(f"\n  FAULT {fault}" for fault in self.faults)
+            f"{self.duplicates_let_in}, rows lost {self.rows_lost}; keys tried {self.keys_tried:,}, wrong "
+            f"{self.keys_wrong}; {self.seconds:.0f} s" + "".join(f"\n  FAULT {fault}" for fault in self.faults)
         )
 
 
@@ -99,7 +102,10 @@ class Ledger:
 
 
 class Replay:
-    """Appends deliveries to a source that begins with the first of them."""
+    """Appends deliveries to a source that begins with the first of them. A night comes after `night` of them."""
+
+    night = HOURS
+    races, meddling, at_steps = 0.15, 0.3, 0.45  # shares: of two batches at once, changes by others meanwhile, kills
 
     def __init__(
         self,
@@ -116,7 +122,7 @@ class Replay:
         self.null_keys, self.tell = null_keys, tell
         self.random, self.figures, self.kills = Random(seed), Figures(seed), kills
         self.target, self.index = target, folder / "index"
-        self.deliveries = make_deliveries(self.random, folder / "deliveries", deliveries, rows_each)
+        self.deliveries = self._make_deliveries(folder / "deliveries", deliveries, rows_each)
         self.schedule = make_schedule(self.random, self.deliveries[1:])
         self.figures.batches = len(self.schedule)
         self.figures.rows_delivered = sum(len(delivery.rows) for delivery, _ in self.schedule)
@@ -127,6 +133,9 @@ class Replay:
         self.columns: dict[str, dict[str, str | None]] = {}  # of a batch, when it first came
         self.foreign = count()
         self._write_first()
+
+    def _make_deliveries(self, folder: Path, number: int, rows_each: int) -> list[Delivery]:
+        return make_deliveries(self.random, folder, number, rows_each)
 
     def _write_first(self) -> None:
         """Write the existing data: the first delivery, each key once, without null keys."""
@@ -151,9 +160,9 @@ class Replay:
             if not waiting:  # no other delivery, if a kill hits nothing
                 waiting.append((self.random.choice(self.deliveries[1:]), f"once more {self.figures.runs}"))
             jobs = [waiting.pop(0)]
-            if waiting and self.random.random() < 0.15:  # the next delivery, or the same one
+            if waiting and self.random.random() < self.races:  # the next delivery, or the same one
                 jobs.append(waiting.pop(0) if self.random.random() < 0.7 else jobs[0])
-            is_night = done // HOURS > nights
+            is_night = done // self.night > nights
             if is_night:
                 nights += 1
                 self.tell(f"night {nights}: {done} batches, {self.figures.kills.total()} kills, {len(waiting)} to come")
@@ -177,7 +186,7 @@ class Replay:
         plans = [(worker, self._kill(worker, left), job) for worker, job in zip(workers, jobs, strict=False)]
         self.figures.races += len(plans) > 1
         with ThreadPoolExecutor(4) as pool:
-            change = pool.submit(self._change(is_quiet=False)) if self.random.random() < 0.3 else None
+            change = pool.submit(self._change(is_quiet=False)) if self.random.random() < self.meddling else None
             appends = [pool.submit(self._append, worker, job, kill) for worker, kill, job in plans]
             if is_night:
                 spare = workers[len(plans)]
@@ -192,10 +201,7 @@ class Replay:
 
     def _change(self, is_quiet: bool) -> Callable[[], None]:
         """A change by another program. A quiet one needs that no append runs, though killed ones may be unfinished."""
-        target, changes = self.target, dict[str, Callable[[], object]]()
-        if target.changes:
-            changes = {"append": self._foreign_append(), "delete": self._foreign_delete()} | dict(target.changes)
-            changes |= target.quiet_changes if is_quiet else {}
+        changes = self._foreign_changes(is_quiet)
         name = self.random.choice([*changes] or [""])
         pause = 0 if is_quiet else self.random.uniform(0, self.append_seconds)
 
@@ -210,6 +216,14 @@ class Replay:
             self.figures.changes[name] += 1
 
         return change
+
+    def _foreign_changes(self, is_quiet: bool) -> dict[str, Callable[[], object]]:
+        """The changes by other programs that may come now."""
+        target = self.target
+        if not target.changes:
+            return {}
+        changes = {"append": self._foreign_append(), "delete": self._foreign_delete()} | dict(target.changes)
+        return changes | dict(target.quiet_changes if is_quiet else {})
 
     def _foreign_append(self) -> Callable[[], None]:
         """An append by another program of a key that no batch had until now. Later ones may have it."""
@@ -241,9 +255,9 @@ class Replay:
         if worker.jvm is None:
             worker.how = self.random.choice([How.ALL, How.DRIVER])
         kind = self.random.random()
-        if kind < 0.45:
+        if kind < self.at_steps:
             return Kill(step=self.random.choice(self.target.steps), count=self.random.choice([1, 1, 2]))
-        if kind < 0.65:
+        if kind < self.at_steps + 0.2:
             return Kill(staged_in=self.target.staging, seconds=self.random.uniform(0, 0.05))
         return Kill(seconds=self.random.uniform(0, self.append_seconds))
 
