@@ -403,11 +403,9 @@ class ChangeReplay(Replay):
             alive = [mark for mark, one in self.records.items() if one.batch == name and one.number not in void]
             if len(alive) != 1:
                 yield f"{name}: ended with the records {alive}"
-            elif self.marks[name] not in ([], alive):
-                yield f"{name}: its record is {alive}, the table has {self.marks[name]}"
-            elif not self.marks[name] and not self._may_be_nothing(name, self.records[alive[0]]):
-                yield f"{name}: ended, and is not in the table"
-            elif self.marks[name]:
+            elif self.marks[name] != alive:
+                yield f"{name}: ended with the record {alive}, the table has {self.marks[name]}"
+            else:
                 yield from self._wrong_counts(name, result, self.by_mark[alive[0]])
         for mark in self.by_mark:
             if self.records[mark].number in void:
@@ -416,13 +414,6 @@ class ChangeReplay(Replay):
 
     def _seen(self, name: str) -> list[Rows]:
         return self.book.timeline[self.since[name] :]
-
-    def _may_be_nothing(self, name: str, record: Append) -> bool:
-        """Whether a batch without a version of its own had nothing to do at some time, and the table has its number."""
-        assert record.table is not None
-        change, seen = change_of(self.named[name]), self._seen(name)
-        has_number = self.target.number_of(record.table.writer) >= record.table.number
-        return has_number and any(after(change, rows, seen, rows) == rows for rows in seen)
 
     def _wrong(self, result: dict[str, Any], delivery: Delivery, name: str) -> Iterator[str]:
         change = change_of(delivery)

@@ -181,10 +181,6 @@ class LakeTable:
         """Forget older versions, as another program."""
         raise NotImplementedError
 
-    def number_of(self, writer: str) -> int:
-        """The number of a writer's last commit."""
-        raise NotImplementedError
-
     def files(self) -> int:
         raise NotImplementedError
 
@@ -278,9 +274,6 @@ class DeltaTarget(LakeTable):
 
     def at(self, version: str) -> list[Row]:
         return as_rows(self.read(SCHEMA.names, version))
-
-    def number_of(self, writer: str) -> int:
-        return DeltaTable(self.root).transaction_version(writer) or 0
 
     def files(self) -> int:
         return len(DeltaTable(self.root).file_uris())
@@ -391,9 +384,6 @@ class IcebergTarget(LakeTable):
 
     def at(self, version: str) -> list[Row]:
         return as_rows(self.read(SCHEMA.names, version))
-
-    def number_of(self, writer: str) -> int:
-        return int(self.table().properties.get(writer, "0"))
 
     def files(self) -> int:
         return len(list(self.table().scan().plan_files()))

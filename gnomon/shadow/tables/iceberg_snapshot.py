@@ -109,13 +109,14 @@ class Removed(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A commit whose files are written; nothing was sent to the catalog. `snapshot` is the id of its snapshot, None for
-    a commit that only sets the writer's number. `files` are locations of metadata, `bytes` their size."""
+    """A commit whose files are written; nothing was sent to the catalog. `snapshot` is the id of its snapshot. A commit
+    of nothing has one, too: else a program that sleeps could set the writer's number back, since the head of the branch
+    is all that a commit can assert. `files` are locations of metadata, `bytes` their size."""
 
     table: Table
     requirements: tuple[Any, ...]
     updates: tuple[Any, ...]
-    snapshot: int | None
+    snapshot: int
     files: Sequence[str] = ()
     bytes: int = 0
 
@@ -192,7 +193,7 @@ def _is_there(prepared: Prepared, planned: TableCommit, place: str) -> bool | No
         table = load_table(place, planned.name, None)
     except ShadowError:
         return None
-    if prepared.snapshot is not None and table.snapshot_by_id(prepared.snapshot) is not None:
+    if table.snapshot_by_id(prepared.snapshot) is not None:
         return True
     prepared.discard()
     return False
@@ -223,13 +224,11 @@ def prepare(
             AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
         ]
     number = SetPropertiesUpdate(updates={planned.writer: str(planned.number)})
-    if not added and not removed:
-        return Prepared(table, tuple(requirements), (number,), None)
     written = _Snapshot(table, planned, token, head)
     try:
         snapshot = written.write(added, set(removed), operation, reader or ManifestReader(0, table.io))
     except BaseException as error:
-        Prepared(table, (), (), None, written.files).discard()
+        Prepared(table, (), (), written.id, written.files).discard()
         if isinstance(error, (MemoryError, ShadowError)) or not isinstance(error, Exception):
             raise
         if isinstance(error, (OSError, RESTError)):

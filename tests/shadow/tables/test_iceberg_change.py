@@ -71,7 +71,7 @@ from gnomon.shadow.tables.iceberg import version_of
 from gnomon.shadow.tables.iceberg_append import data_files
 from gnomon.shadow.tables.iceberg_change import check_deletes, clear_attempts, commit_change
 from gnomon.shadow.tables.iceberg_files import ManifestReader, comparable
-from gnomon.shadow.tables.iceberg_snapshot import FileEntry, Removed, prepare
+from gnomon.shadow.tables.iceberg_snapshot import FileEntry, Prepared, Removed, prepare
 from gnomon.shadow.tables.lake_append import Change, Deleted, Look
 from gnomon.sources.avro import numbers_of_rows
 from gnomon.sources.types import FIELD_ID
@@ -322,13 +322,44 @@ def test_one_commit_deletes_and_adds(catalog: Catalog, version: int) -> None:
     assert (found["total-position-deletes"], found["total-records"]) == ("3", "13")
 
 
-def test_a_commit_without_rows_sets_the_number_and_makes_no_snapshot(catalog: Catalog, version: int) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_commit_without_rows_makes_a_snapshot_without_changes(catalog: Catalog, version: int, is_empty: bool) -> None:
+    lake = Lake(catalog, version)
+    if not is_empty:
+        lake.append(range(10))
+    before = lake.table.current_snapshot()
+    change = lake.delete([99])
+    assert change is not None
+    assert change[:2] == (0, 0)
+    assert last_number(NAME, lake.uuid, WRITER) == lake.commits
+    head = lake.table.current_snapshot()
+    assert head is not None
+    assert head.parent_snapshot_id == (None if before is None else before.snapshot_id)
+    assert lake.ids() == ([] if is_empty else list(range(10)))
+    lake.append([20])
+    assert lake.ids() == ([20] if is_empty else [*range(10), 20])
+
+
+def test_a_program_that_slept_does_not_set_the_number_back(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing to delete: the commits of others change no row, but are in the table."""
     lake = Lake(catalog, version)
     lake.append(range(10))
-    before = lake.table.current_snapshot()
-    assert lake.delete([99])[:3] == (0, 0, 0)
-    assert last_number(NAME, lake.uuid, WRITER) == 2
-    assert lake.table.current_snapshot() == before
+    first, second, real, slept = lake.planned(), lake.planned(), iceberg_change._commit, list[int]()
+
+    def late(prepared: Prepared) -> None:
+        if not slept:
+            slept.append(1)
+            for planned in (first, second):
+                assert commit_change(PLACE, planned, [], lake.look([99])) is not None
+        real(prepared)
+
+    monkeypatch.setattr(iceberg_change, "_commit", late)
+    assert commit_change(PLACE, first, [], lake.look([99])) is None
+    assert last_number(NAME, lake.uuid, WRITER) == second.number
+    assert commit_change(PLACE, second, [], lake.look([5])) is None
+    assert lake.ids() == list(range(10))
 
 
 def test_a_commit_is_done_once(catalog: Catalog, version: int) -> None:
