@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import adjacent, comparable
+from gnomon.btree.keys import adjacent, comparable, stored_values
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names, narrowing, stored_keys
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.lookup import MatchStats
@@ -210,12 +210,18 @@ class KeyCheck:
         return found
 
     def _refuse_copies(self, arrays: Columns, row: int) -> NoReturn:
-        keys = zip(self._spec.keys, arrays, strict=False)
-        shown = ", ".join(f"{key.name} {to_json(shown_key(array[row].as_py(), key))}" for key, array in keys)
         raise UsageError(
-            f"batch: two rows have the key {shown}, and nothing says which is the last; name the column that orders "
-            "them with --order-by (order_by=); nothing was changed"
+            f"batch: two rows have the key {shown_row(self._spec, arrays, row)}, and nothing says which is the last; "
+            "name the column that orders them with --order-by (order_by=); nothing was changed"
         )
+
+
+def shown_row(spec: IndexSpec, arrays: Sequence[pa.Array], row: int) -> str:
+    """The key of a row, for a message. `arrays` begin with the key columns."""
+    pairs = [
+        (key, stored_values(array.slice(row, 1), key.type)[0]) for key, array in zip(spec.keys, arrays, strict=False)
+    ]
+    return ", ".join(f"{key.name} {to_json(shown_key(stored, key))}" for key, stored in pairs)
 
 
 def held_keys(

@@ -9,16 +9,14 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from gnomon.base.errors import Action
-from gnomon.jobs.dedup.check import held_keys
+from gnomon.jobs.dedup.check import held_keys, shown_row
 from gnomon.jobs.dedup.staging import WRITTEN
 from gnomon.jobs.load import gathered
 from gnomon.shadow import Index, open_index
 from gnomon.shadow.errors import ConcurrentCommit, IndexBehind, SpecMismatch, StorageError, TableChanged
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import join, storage_at
 from gnomon.shadow.tables import Deleted, LakeSource, PlannedChange, TableVersion
-from gnomon.shadow.values import shown_key, to_json
 from gnomon.sources import POINTER_COLUMNS
 
 KEY_ROWS, KEY_BYTES = 1_000_000, 64 << 20  # of keys that are looked up together
@@ -69,14 +67,15 @@ class RowSearch:
         several = np.flatnonzero(hits > 1)
         if len(several) and not self._change.replaces_all:
             one = int(several[0])
+            shown = shown_row(opened.spec, keys.columns, one)
             raise SeveralRows(
-                f"{len(several):,} keys of the batch have several rows, such as {_shown(opened.spec, keys, one)} with "
+                f"{len(several):,} keys of the batch have several rows, such as {shown} with "
                 f"{hits[one]}; --all (replace_all=True) replaces all rows of a key",
                 opened.spec.source.name,
             )
         absent = np.flatnonzero(written & (hits == 0))
         if len(absent) and not self._change.inserts:
-            shown = _shown(opened.spec, keys, int(absent[0]))
+            shown = shown_row(opened.spec, keys.columns, int(absent[0]))
             raise RowsMoved(f"{shown} has no row any more", opened.spec.source.name, action=Action.APPEND_BATCH_AGAIN)
 
     def _keys(self) -> Iterator[pa.RecordBatch]:
@@ -137,9 +136,3 @@ def equality_deleted(index: str) -> tuple[Deleted, int]:
     values = sum(one.rows.num_rows for one in deletes)
     dropped = frozenset(one.location for one in deletes)
     return Deleted(content.version, {path: one for path, one in rows.items() if len(one)}, dropped), values
-
-
-def _shown(spec: IndexSpec, keys: pa.RecordBatch, row: int) -> str:
-    """A key for a message."""
-    values = zip(spec.keys, keys.columns, strict=False)
-    return ", ".join(f"{key.name} {to_json(shown_key(array[row].as_py(), key))}" for key, array in values)

@@ -1,9 +1,11 @@
 """Rows of Delta and Iceberg tables deleted and replaced by key: one commit of the table, through deaths and races."""
 
+import datetime as dt
 import random
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import ChangeResult, append_new, delete, upsert
@@ -249,6 +252,30 @@ def test_a_key_with_several_rows_is_refused_unless_all_are_replaced(lake: Lake, 
     result = upsert(None, index, changed(range(4, 8)), "nightly", replace_all=True)
     assert (result.written, result.updated, result.rows_deleted) == (4, 3, 5)
     check(lake, index, after(changed(range(4, 8))))
+
+
+SHOWN = [
+    (pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC)]), '"2026-01-02T03:04:05.000006Z"'),
+    (pa.array([dt.datetime(2026, 1, 2, 3, 4, 5)], pa.timestamp("us")), '"2026-01-02T03:04:05"'),
+    (pa.array([253402300800000001], pa.timestamp("us")), '"+10000-01-01T00:00:00.000001"'),  # not a time of Python
+    (pa.array([dt.date(2026, 1, 2)]), '"2026-01-02"'),
+    (pa.array([Decimal("-1.50")], pa.decimal128(9, 2)), '"-1.50"'),
+    (pa.array([-0.0]), "0.0"),
+    (pa.array([b"\xff"]), '"/w=="'),
+    (pa.array(["é"]), '"é"'),
+]
+
+
+@pytest.mark.parametrize(("key", "text"), SHOWN)
+def test_a_refusal_names_the_key_as_answers_show_it(tmp_path: Path, key: pa.Array, text: str) -> None:
+    table = pa.table({"k": key, "v": pa.array([1])})
+    write_deltalake(str(tmp_path / "table"), pa.concat_tables([table, table]))
+    index = str(tmp_path / "index")
+    build(None, f"delta:{tmp_path}/table", index, ["k"])
+    with pytest.raises(UsageError, match=re.escape(f"1 keys of the batch have several rows, such as k {text} with 2")):
+        upsert(None, index, table, "nightly")
+    with pytest.raises(UsageError, match=re.escape(f"two rows have the key k {text}, and nothing says")):
+        upsert(None, index, pa.concat_tables([table, table]), "nightly")
 
 
 def test_null_keys_of_a_batch_are_refused_left_out_or_values(lake: Lake, index: str) -> None:
