@@ -319,6 +319,8 @@ class KeyRows:
             raise UsageError(
                 f"{KEYS}: the key column {', '.join(missing)} is missing; it has {', '.join(schema.names)}"
             )
+        if twice := [key.name for key in self._spec.keys if schema.names.count(key.name) > 1]:
+            raise UsageError(f"{KEYS}: the key column {', '.join(twice)} is there more than once")
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """UsageError for a null: by accident it would delete every row without a key."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, comparable, stored_values
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, key_names, narrowing, stored_keys
+from gnomon.jobs.load import KEY_PREFIX, LookupCounters, is_text, key_names, narrowing, stored_keys
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
@@ -57,8 +57,7 @@ class DeleteMarker:
         if self.where_null:
             return given.is_null()
         kind = given.type.value_type if pa.types.is_dictionary(given.type) else given.type
-        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)  # as other writers have it
-        if not (pa.types.is_boolean(kind) or any(is_text(kind) for is_text in texts)):
+        if not (pa.types.is_boolean(kind) or is_text(kind)):
             raise UsageError(f"batch: column {self.column}: {given.type} marks no deletes; expected boolean or string")
         words = given.cast(kind).cast(pa.string())
         lower = pc.utf8_lower(words)
@@ -73,7 +72,10 @@ class DeleteMarker:
         return flags
 
     def without(self, names: pa.Schema) -> pa.Schema:
-        """The columns of a batch that are columns of the source. UsageError where it lacks the marker's."""
+        """The columns of a batch that are columns of the source. UsageError where it lacks the marker's, or has it
+        twice."""
+        if names.names.count(self.column) > 1:
+            raise UsageError(f"batch: {self.column}, which marks deletes, is there more than once")
         if self.column not in names.names:
             raise UsageError(f"batch: no column {self.column}, which marks deletes; it has {', '.join(names.names)}")
         return names if self.where_null else pa.schema([one for one in names if one.name != self.column])

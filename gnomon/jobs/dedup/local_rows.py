@@ -113,7 +113,8 @@ def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
     if not isinstance(batch, pa.Table):
         raise UsageError(f"batch: expected an Arrow table, or what read_batch gives, found {type(batch).__name__}")
     plain = pa.schema([one.with_type(_plain(one.type)) for one in batch.schema])
-    table = batch.cast(plain)
+    columns = [pc.run_end_decode(one) if pa.types.is_run_end_encoded(one.type) else one for one in batch.columns]
+    table = pa.table([one.cast(field.type) for one, field in zip(columns, plain, strict=True)], schema=plain)
     return LocalRows(plain, lambda names: table.select(list(names)).to_batches(), memory)
 
 

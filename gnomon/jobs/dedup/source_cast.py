@@ -14,7 +14,7 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import stored_array
 from gnomon.jobs.dedup.batch_plan import Held
-from gnomon.jobs.load import KEY_PREFIX, source_columns, typed_key
+from gnomon.jobs.load import KEY_PREFIX, is_text, source_columns, typed_key
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, partition_stored, value_text
@@ -25,7 +25,7 @@ WITH_TEXT: tuple[tuple[IsKind, re.Pattern[str]], ...] = (
     (types.is_integer, re.compile(r"-?[1-9]\d*|0")),
     (types.is_date32, re.compile(r"\d{4}-\d\d-\d\d")),
     (types.is_boolean, re.compile("true|false")),
-    (types.is_string, re.compile(".*", re.DOTALL)),
+    (is_text, re.compile(".*", re.DOTALL)),
     (types.is_null, re.compile(".*", re.DOTALL)),
 )
 
@@ -47,7 +47,7 @@ class PartitionText:
 
     def __call__(self, given: pa.Array) -> pa.Array:
         """UsageError for a value that is not of the column's type."""
-        if self.kind == TEXT or types.is_string(given.type):
+        if self.kind == TEXT or is_text(given.type):
             distinct = given.cast(pa.string()).dictionary_encode()
             texts = [self._text(text) for text in distinct.dictionary.to_pylist()]
         else:
@@ -81,7 +81,7 @@ class PartitionText:
         column's; and where folders that are `there` write its values in another form (01, 20260101, True), so that a
         value may match several folders."""
         if self.kind != TEXT:
-            if not types.is_string(kind):
+            if not is_text(kind):
                 typed_key(pa.array([], kind), self._column, "batch")
             return
         form = form_of(kind)
@@ -155,8 +155,10 @@ def cast_to(index: Index, batch: pa.Schema, held: Held = lambda kind: kind) -> S
     for field in wanted:
         if field.name not in batch.names:
             problems.append(f"{field.name} is missing")
-        elif field.name not in spec.partitions and not _is_widened_by(batch.field(field.name).type, field.type):
-            problems.append(f"{field.name} is {batch.field(field.name).type}, expected {field.type}")
+        elif field.name not in spec.partitions:  # one that is there more than once is refused below
+            kinds = [batch.field(place).type for place in batch.get_all_field_indices(field.name)]
+            odd = [kind for kind in kinds if not _is_widened_by(kind, field.type)]
+            problems += [f"{field.name} is {kind}, expected {field.type}" for kind in odd]
     _refuse(batch, problems)
     texts = partition_texts(batch, spec, view.partition_values.values())
     return SourceCast(_with_text(wanted, spec.partitions), texts)

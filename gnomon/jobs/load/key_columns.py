@@ -61,7 +61,7 @@ def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
     read = {
         key.name: key_type(key.type).arrow
         for key in spec.keys
-        if _is_text(value_type(keys.field(key.name).type)) and not is_number_of_units(key.source_type)
+        if is_text(value_type(keys.field(key.name).type)) and not is_number_of_units(key.source_type)
     }
     return pa.schema([field.with_type(read.get(field.name, field.type)) for field in keys])
 
@@ -94,7 +94,7 @@ def _in_key_type(given: pa.Array, key: KeyColumn, what: str, shown: object) -> p
     target, found = key_type(key.type).arrow, value_type(given.type)
     if pa.types.is_null(found):
         return pa.nulls(len(given), target)
-    if _is_text(found):
+    if is_text(found):
         return _from_text(plain_values(given), key, what)
     if type_of_arrow(given.type) == key.type and mean_the_same(source_type(given.type), key.source_type):
         return key_array(given, key.type, key.name)
@@ -191,10 +191,11 @@ def plain_values(given: pa.Array) -> pa.Array:
         return plain_values(given.dictionary_decode())
     if pa.types.is_run_end_encoded(given.type):
         return plain_values(pc.run_end_decode(given))
-    return given.cast(pa.string()) if _is_text(given.type) else given
+    return given.cast(pa.string()) if is_text(given.type) else given
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's three kinds of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

@@ -17,7 +17,7 @@ import pytest
 from deltalake import write_deltalake
 
 from gnomon.jobs.build import build
-from gnomon.jobs.dedup import ChangeResult, append_new, delete, upsert
+from gnomon.jobs.dedup import ChangeResult, append_new, delete, read_batch, upsert
 from gnomon.jobs.dedup import row_search as search_module
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import LocalStorage, storage_at
@@ -252,6 +252,55 @@ def test_a_key_with_several_rows_is_refused_unless_all_are_replaced(lake: Lake, 
     result = upsert(None, index, changed(range(4, 8)), "nightly", replace_all=True)
     assert (result.written, result.updated, result.rows_deleted) == (4, 3, 5)
     check(lake, index, after(changed(range(4, 8))))
+
+
+def run_ends(values: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(values) + 1), pa.int32()), values)
+
+
+ENCODINGS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "plain": lambda values: values,
+    "dictionary": lambda values: values.dictionary_encode(),
+    "run ends": run_ends,
+    "large": lambda values: values.cast(pa.large_string()),
+    "dictionary of large": lambda values: values.cast(pa.large_string()).dictionary_encode(),
+    "run ends of large": lambda values: run_ends(values.cast(pa.large_string())),
+    "views": lambda values: values.cast(pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_text_is_taken_in_each_encoding_of_arrow(tmp_path: Path, encoding: str) -> None:
+    """As key, partition, value and mark, of an Arrow table and of a Parquet file."""
+    given = pa.table({"k": ["a", "b", "c"], "part": ["x", "y", "z"], "v": ["1", "2", "3"]})
+    write_deltalake(str(tmp_path / "table"), given, partition_by=["part"])
+    index = str(tmp_path / "index")
+    build(None, f"delta:{tmp_path}/table", index, ["k"])
+    encode = ENCODINGS[encoding]
+    texts = {"k": ["b", "c", "d"], "part": ["z", "x", "new"], "v": ["4", "5", "6"], "op": ["u", "delete", "i"]}
+    batch = pa.table({name: encode(pa.array(values)) for name, values in texts.items()})
+    result = upsert(None, index, batch, "table", delete_where="op")
+    assert (result.written, result.deleting, result.rows_deleted) == (2, 1, 2)
+    if not encoding.startswith("run ends"):  # which Parquet has not
+        pq.write_table(batch, tmp_path / "batch.parquet")
+        again = upsert(None, index, read_batch(None, tmp_path / "batch.parquet", index), "file", delete_where="op")
+        assert (again.written, again.rows_deleted) == (2, 2)
+    assert delete(None, index, pa.table({"k": encode(pa.array(["a"]))})).rows_deleted == 1
+    found = polars.read_delta(str(tmp_path / "table")).sort("k").rows()
+    assert found == [("b", "z", "4"), ("d", "new", "6")]
+
+
+def test_a_column_that_is_there_twice_is_refused(lake: Lake, index: str) -> None:
+    batch = changed([1])
+    for name in ("id", "part"):
+        with pytest.raises(UsageError, match=f"{name} is there more than once; nothing was written"):
+            upsert(None, index, batch.append_column(name, batch[name]), "nightly")
+    marked = batch.append_column("op", pa.array(["i"])).append_column("op", pa.array(["i"]))
+    with pytest.raises(UsageError, match="op, which marks deletes, is there more than once"):
+        upsert(None, index, marked, "nightly", delete_where="op")
+    with pytest.raises(UsageError, match="the key column id is there more than once"):
+        delete(None, index, pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]))
+    check(lake, index, FIRST)
 
 
 SHOWN = [
