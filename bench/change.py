@@ -240,13 +240,16 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of each file.")] = 1_000,
     sizes: Annotated[list[int] | None, typer.Option(help="Keys of a change; repeatable.")] = None,
     formats: Annotated[list[str] | None, typer.Option(help="delta, iceberg; repeatable.")] = None,
+    contenders: Annotated[list[str] | None, typer.Option(help="By default all; repeatable.")] = None,
     patience: Annotated[float, typer.Option(help="Seconds after which a change is given up.")] = 120,
     folder: Annotated[Path, typer.Option(help="For the tables; made anew.")] = Path(".bench/change"),
     record: Annotated[bool, typer.Option("--record", help="Add the result to bench/results.")] = False,
 ) -> None:
     """Print what each change costs each contender."""
     sizes, formats = sizes or [1, 1_000, 1_000_000], formats or list(FORMATS)
-    report = Report(BENCH, LIBRARIES, {"files": files, "rows": rows, "sizes": sizes, "patience": patience})
+    report = Report(
+        BENCH, LIBRARIES, {"files": files, "rows": rows, "sizes": sizes, "contenders": contenders, "patience": patience}
+    )
     folder = folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "data").mkdir(parents=True)
@@ -254,12 +257,12 @@ def main(
     report.say(f"\n{files * rows:,} rows in {files:,} files with {rows:,} rows each\n")
     report.say("\n".join(head(("change", "keys", "contender", "s", "times Gnomon's", "read", "written", "peak"))))
     for format in formats:
-        places = [Place(folder, format, contender) for contender in FORMATS[format]]
+        places = [Place(folder, format, one) for one in FORMATS[format] if one in (contenders or FORMATS[format])]
         for place in places:
             make(place, paths)
         live, given_up = dict.fromkeys(places, files * rows), set[Place]()
         with spark_beside(python(), folder) as spark:
-            report.say(row([f"**{format}**", *[""] * 7]))
+            report.say(row([f"**{format}, {files * rows:,} rows**", *[""] * 7]))
             for number, (what, size, batch) in enumerate(changes(folder, files * rows, sizes)):
                 costs: dict[str, Cost] = {}
                 for place in places:

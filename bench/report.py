@@ -75,6 +75,19 @@ SECTIONS = (
         file of deletes each.""",
     ),
     Section(
+        "Rows changed by key",
+        "change",
+        """[Deletes and upserts](guide/change.md) in tables of 10,000 files, whose keys lie in the files at random.
+        *Read* and *written* are bytes of the process with its libraries, of Spark those of its tasks. A contender is
+        given up after the time shown.""",
+        [
+            Shown(["change", "keys", "contender", "s", "times Gnomon's", "read", "written", "peak"], titles=", 10,"),
+            Shown(["change", "keys", "contender", "s", "times Gnomon's", "read", "written", "peak"], titles=", 100,"),
+        ],
+        """deltalake rewrites files, so that its time grows with the table, and a change of most files of a small table
+        is faster there. Gnomon's time is that of the table's metadata, and of the keys.""",
+    ),
+    Section(
         "Formats",
         "formats",
         """Fetches in process from the same 20,000 pages, as one file of each format.""",
