@@ -105,6 +105,35 @@ class KeyType:
         except (ValueError, OverflowError):
             raise KeyTypeError(column, self.name, value, self.hint) from None
 
+    @property
+    def least(self) -> Stored:
+        """The least value, in stored form. Null is less."""
+        if self.decimal:
+            return 1 - int(10**self.decimal.precision)
+        if pa.types.is_floating(self.arrow):
+            return -math.inf
+        if pa.types.is_boolean(self.arrow):
+            return False
+        if self.arrow in (pa.string(), pa.binary()):
+            return "" if self.arrow == pa.string() else b""
+        return -(1 << int(self.arrow.bit_width) - 1)
+
+    def after(self, value: Stored) -> tuple[Stored, ...]:
+        """The least value that is greater than a stored value, alone; nothing where there is none."""
+        if value is None:
+            return (self.least,)
+        if isinstance(value, str | bytes):
+            return (value + "\0",) if isinstance(value, str) else (value + b"\0",)
+        if isinstance(value, bool):
+            return () if value else (True,)
+        if isinstance(value, float):
+            if math.isinf(value) and value > 0:
+                return (math.nan,)
+            kind = np.float32 if self.arrow == pa.float32() else np.float64
+            return () if math.isnan(value) else (float(np.nextafter(kind(value), kind(math.inf))),)
+        most = 10**self.decimal.precision - 1 if self.decimal else (1 << self.arrow.bit_width - 1) - 1
+        return (value + 1,) if value < most else ()
+
     def to_json(self, value: Stored) -> Json:
         """The JSON form of a stored value: bytes in base64, decimals as text with their scale, dates and timestamps in
         ISO 8601 (timestamp: UTC with Z), NaN and infinities as text."""

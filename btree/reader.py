@@ -7,6 +7,7 @@ If the tree of a Dione file has a shape that Gnomon's writer does not make, or a
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,22 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.btree.batch import Batch, Found, InnerLevels, inner_levels_of
 from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats
+from gnomon.btree.columns import BlockBatch, RecordBlocks, decode, take
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
 from gnomon.btree.keys import Key, SortedKeys, stored_array
 from gnomon.btree.node import UNREADABLE, is_arrow_ordered
 from gnomon.btree.scan import Census, DioneScan, Scan
 from gnomon.btree.schema import EntrySchema
 from gnomon.btree.traversal import Place, Traversal
+
+
+class Run(NamedTuple):
+    """Consecutive entries of one block: its offset, their number, and their bytes, not decoded."""
+
+    offset: int
+    entries: int
+    records: bytes
+
 
 _Wanted = list[tuple[Key, int]]  # in key order, each with the index of its result
 _Steps = Iterator[tuple[int, _Wanted]]  # records whose children will be visited, and the keys wanted there
@@ -175,23 +186,38 @@ class BTreeReader:
 
     def scan(self, stats: LookupStats | None = None) -> Iterator[tuple[Key, Key]]:
         """All entries in key order, as (key, value) in stored form."""
-        return self.scan_range(None, None, stats)
-
-    def scan_range(
-        self, first: Key | None, last: Key | None, stats: LookupStats | None = None
-    ) -> Iterator[tuple[Key, Key]]:
-        """The entries from key `first` to key `last`, both included, in key order; None leaves an end open. Nodes
-        outside of the range are not read."""
-        begin = None if first is None else self._file.decoder.probes(first)[0]
-        end = None if last is None else self._file.decoder.probes(last)[-1]
-        if self._file.is_empty:
-            return
-        for place, least, most in Traversal(self._file, stats or LookupStats()).runs(begin, end):
+        for place, begin, end in Traversal(self._file, stats or LookupStats()).runs():
             try:
-                entries = place.block.node.entries(least, most)
+                entries = place.block.node.entries(begin, end)
             except UNREADABLE as error:
                 raise self._unreadable(place.block, error) from None
             yield from entries
+
+    @property
+    def has_our_order(self) -> bool:
+        """Whether the keys have the order of Gnomon's files: some files of Dione's have another."""
+        return self._file.is_gnomon_file or self._has_our_order
+
+    def runs(self, begin: Key | None, end: Key | None, reverse: bool, stats: LookupStats) -> Iterator[Run]:
+        """The entries from key `begin` to before key `end` (in stored form; None: an open end), in runs of consecutive
+        entries in key order. With `reverse` the runs come in the opposite order. Nodes outside of the range are not
+        read."""
+        low, high = (None if key is None else self._file.decoder.probes(key)[0] for key in (begin, end))
+        for place, first, last in Traversal(self._file, stats).runs(low, high, reverse):
+            block = place.block
+            yield Run(block.offset, last - first, block.node.bytes(first, last))
+
+    def decoded(self, runs: Sequence[Run], columns: Sequence[str]) -> list[pa.Array]:
+        """These columns of the entries of some runs, one run after the other."""
+        blocks = BlockBatch()
+        for run in runs:
+            blocks.add_inner(run.offset, 0, run.entries, run.records)
+        decoded = decode(self._file, blocks, columns)
+        counts = np.array(blocks.counts)
+        firsts = np.concatenate([[0], np.cumsum(counts)])
+        order = np.repeat(decoded.first - firsts[:-1], counts) + np.arange(firsts[-1])
+        pieces = RecordBlocks(blocks.offsets, firsts, [])
+        return [take(self._file, decoded.columns, name, order, pieces) for name in columns]
 
     def scan_batches(
         self, columns: Sequence[str] | None = None, stats: LookupStats | None = None

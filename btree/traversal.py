@@ -91,27 +91,51 @@ class Traversal:
             return not node.keys.is_ordered(record, child.keys, last)
         return child.keys.is_ordered(last, node.keys, record)
 
-    def runs(self, first: Key | None = None, last: Key | None = None) -> Iterator[tuple[Place, int, int]]:
-        """The tree in key order from `first` to `last` (both included; None: from the start, to the end), as runs of
-        records (first, one past the last) of nodes."""
-        stack = [self._span(self.root(), first, last)]
+    def runs(
+        self, begin: Key | None = None, end: Key | None = None, reverse: bool = False
+    ) -> Iterator[tuple[Place, int, int]]:
+        """The tree in key order from key `begin` to before key `end` (None: an open end), as runs of records (first,
+        one past the last) of nodes. With `reverse` the runs come in the opposite order, with their records in key
+        order. Nodes outside of the range are not read."""
+        if self._file.is_empty:
+            return
+        if reverse:
+            yield from self._backward(begin, end)
+            return
+        stack = [self._span(self.root(), begin, end)]
         while stack:
-            place, begin, least, most = stack.pop()
+            place, low, least, most = stack.pop()
             keys = place.block.node.keys
-            end = min(keys.next_link(begin), most)
-            if end > least:
-                yield place, max(begin, least), end
-            if end < most:
-                stack.append((place, end, least, most))
-            if end > begin and keys.link(end - 1) is not None:
-                stack.append(self._span(self.child(place, end - 1), first, last))
+            stop = min(keys.next_link(low), most)
+            if stop > least:
+                yield place, max(low, least), stop
+            if stop < most:
+                stack.append((place, stop, least, most))
+            if stop > low and keys.link(stop - 1) is not None:
+                stack.append(self._span(self.child(place, stop - 1), begin, end))
 
-    def _span(self, place: Place, first: Key | None, last: Key | None) -> tuple[Place, int, int, int]:
+    def _backward(self, begin: Key | None, end: Key | None) -> Iterator[tuple[Place, int, int]]:
+        stack = [(*self._span(self.root(), begin, end), False)]
+        while stack:
+            place, low, least, most, is_run = stack.pop()
+            if is_run:
+                yield place, low, most
+            elif most > low:
+                keys, last = place.block.node.keys, most - 1
+                if keys.link(last) is None:
+                    first = low if keys.next_link(low) >= most else last  # none of the records has a link
+                    stack += [(place, low, least, first, False), (place, max(first, least), 0, most, most > least)]
+                    continue
+                stack.append((place, low, least, last, False))
+                stack += [(place, last, 0, most, True)] if last >= least else []
+                stack.append((*self._span(self.child(place, last), begin, end), False))
+
+    def _span(self, place: Place, begin: Key | None, end: Key | None) -> tuple[Place, int, int, int]:
         """For a node: the first record whose child may hold a wanted key, the first record with a wanted key, and one
         past the last record of both kinds."""
         node = place.block.node
-        least = 0 if first is None else node.keys.find(first)[0]
-        most = len(node) if last is None else node.keys.find(last)[1]
+        least = 0 if begin is None else node.keys.find(begin)[0]
+        most = len(node) if end is None else node.keys.find(end)[0]
         return place, max(least - 1, 0), least, max(least, most)
 
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from gnomon.shadow.lookup import (
     MatchStats,
     ParsedKey,
     Plan,
+    RangeQuery,
     Search,
     entry_rows,
     parse_key,
@@ -69,6 +70,16 @@ from gnomon.sources.pointers import FILENAME
 
 NUMBERED = ("parquet", "orc")  # formats whose pointers are row numbers
 MOST_FILTERS = 64  # filters of a key: more take long to check
+
+
+PAGE_ROWS = 1000  # of a range, read together
+
+
+class RangePage(NamedTuple):
+    """Rows in key order, and the cursor after the last of them; None in a key-value folder."""
+
+    rows: list[dict[str, Any]]
+    cursor: str | None
 
 
 class AtHand:
@@ -376,12 +387,77 @@ class Index:
         def tabled(state: State, found: Found) -> pa.Table:
             names = found.view.checked_columns(query.columns)
 
-            def schemas(missing: Sequence[str]) -> Iterator[pa.Schema]:
-                return (schema for _, schema in state.schemas(missing))
-
-            return answer_table(found, state.fetcher, names, Rows(found, names, query), schemas)
+            return answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
 
         return self._answer(query, tabled, Ahead(query.stats))
+
+    # -- keys in order -------------------------------------------------------------------------------------------------
+
+    def range(
+        self,
+        low: object = None,
+        high: object = None,
+        *,
+        prefix: object = None,
+        inclusive: bool = False,
+        where: Mapping[str, object] | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+        columns: Sequence[str] | None = None,
+        stats: FetchStats | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """The rows from key `low` to before key `high`, with `inclusive` to `high`, or those with a prefix, in the
+        order of keys.
+
+        `index.range(prefix="https://example.org/", limit=100)`; of a key of several columns a bound is a tuple of its
+        first values: `index.range((4711, "2026-06-01"), (4711, "2026-07-01"))`. Nulls come first. Rows with one key
+        have the order of their files' paths, then of their places in the file. All rows are of one snapshot."""
+        asked = RangeQuery(low, high, prefix, inclusive, where, reverse, limit, after)
+        for page in self.range_pages(asked, columns, stats):
+            yield from page.rows
+
+    def count(self, low: object = None, high: object = None, **options: Any) -> int:
+        """The number of rows of a range, from the index alone; `options` are `prefix`, `inclusive` and `where` of
+        `range`."""
+        asked = RangeQuery(low, high, **options)
+        return self._current.answer(lambda state: (asked.entries(self._lookup, state.view).count(), False))
+
+    def range_pages(
+        self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
+    ) -> Iterator[RangePage]:
+        """The rows of a range in pages of PAGE_ROWS rows."""
+        state = self._current.state
+        query = Query([], stats or FetchStats(), columns=columns)
+        for found, cursor in self._ordered(state, asked, query.stats):
+            rows = [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
+            yield RangePage(rows, cursor)
+
+    def range_tables(
+        self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of a range in Arrow tables of PAGE_ROWS rows, whose types may differ as those of `table_many`."""
+        state = self._current.state
+        query = Query([], stats or FetchStats(), columns=columns)
+        names = state.view.checked_columns(columns)
+        for found, _ in self._ordered(state, asked, query.stats):
+            rows = Rows(found, names, query)
+            table = answer_table(found, state.fetcher, names, rows, partial(_schemas, state))
+            yield table.drop_columns([table.column_names[0]])
+
+    def _ordered(self, state: State, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[Found, str | None]]:
+        """The hits of a range, in pages, each with its cursor."""
+        check_number("limit", asked.limit)
+        entries = asked.entries(self._lookup, state.view)
+        start = time.perf_counter_ns()
+        for table in entries.pages(asked.limit, PAGE_ROWS):
+            stats.snapshot = state.view.snapshot.number
+            cursor = entries.cursor(table)
+            found = Found(state.view, *entries.hits(table))
+            stats.add_lookup(start)
+            yield found, None if cursor is None else cursor.text(state.view.spec)
+            start = time.perf_counter_ns()
+        stats.index.add(entries.cost)
 
     # -- one query -----------------------------------------------------------------------------------------------------
 
@@ -473,6 +549,10 @@ class Index:
         type. Files that changed, are gone or cannot be read are skipped. SourceError of the last such file where no
         readable file has one of the columns."""
         return self._current.state.schemas(names)
+
+
+def _schemas(state: State, missing: Sequence[str]) -> Iterator[pa.Schema]:
+    return (schema for _, schema in state.schemas(missing))
 
 
 def _raised(answer: Answer | Exception) -> Answer:

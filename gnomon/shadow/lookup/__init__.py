@@ -4,6 +4,7 @@
 - `point`          the entries of one key or a few
 - `batch`          the entries of many keys, in Arrow
 - `index_files`    index files and their Bloom filters, written, opened and kept open
+- `ordered`        live entries in key order: a merge of the index files
 - `entries`        the entries of a key as rows, live entries as Arrow batches
 """
 
@@ -26,6 +27,7 @@ from gnomon.shadow.lookup.index_files import (
     read_index_file,
     write_index_file,
 )
+from gnomon.shadow.lookup.ordered import OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
 
@@ -45,8 +47,10 @@ __all__ = [
     "MatchStats",
     "Matcher",
     "Matches",
+    "OrderedEntries",
     "ParsedKey",
     "Plan",
+    "RangeQuery",
     "Search",
     "buckets_of_keys",
     "covered_in",

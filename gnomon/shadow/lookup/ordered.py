@@ -1,0 +1,405 @@
+"""Live entries in key order: a merge of the index files of a snapshot, from a key on, in either direction.
+
+Each index file is sorted. The merge reads the entries of each file in pieces, and gives those that are before the last
+entry that it has of any file. Entries with one key have the order of their pointers, so that the order is the same in
+each snapshot that has them."""
+
+import base64
+import binascii
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnomon.btree import BTreeReader
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.keys import Key, comparable, compare, stored_values
+from gnomon.btree.reader import Run
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.lookup.plan import Lookup, ParsedKey
+from gnomon.shadow.lookup.point import Hit, Hits
+from gnomon.shadow.metadata import IndexSpec, Liveness, SegmentFile, SourceFileEntry, View
+from gnomon.shadow.storage import check_deadline, in_order
+from gnomon.shadow.tables import as_partition_value
+from gnomon.shadow.values import read_key
+
+MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
+SOURCE = "source"  # the column with the number of an entry's index file
+LAST_BYTE = b"\xff"
+
+
+class Cursor(NamedTuple):
+    """The last row of a page: its key in stored form, and the path and position of the row. `text` and `of_text` are
+    its form for callers."""
+
+    key: Key
+    file: str
+    offset: int
+    sub_offset: int
+
+    def text(self, spec: IndexSpec) -> str:
+        shown = [key_type(kind).to_json(value) for value, kind in zip(self.key, spec.key_types, strict=True)]
+        data = json.dumps([shown, self.file, self.offset, self.sub_offset], separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+    @classmethod
+    def of_text(cls, text: str, spec: IndexSpec) -> "Cursor":
+        """UsageError for a text that no page of an index of this spec ended with."""
+        try:
+            shown, file, offset, sub_offset = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            pairs = zip(shown, spec.stored_keys, strict=True)
+            key = tuple(key_type(column.type).to_stored(value, column.name) for value, column in pairs)
+            return cls(key, str(file), int(offset), int(sub_offset))
+        except (ValueError, TypeError, binascii.Error):
+            raise UsageError("after", expected="the cursor that a page ended with", found=repr(text[:80])) from None
+
+
+class Range(NamedTuple):
+    """Keys from `low` to before `high`, in stored form (text as text or as its bytes); None is an open end. `where` has
+    the partition values that the bounds name."""
+
+    low: Key | None = None
+    high: Key | None = None
+    where: tuple[tuple[str, Stored], ...] = ()
+
+
+def parse_range(spec: IndexSpec, low: object, high: object, prefix: object, inclusive: bool) -> Range:
+    """The range of keys from `low` to before `high`, with `inclusive` to `high`; or those with a prefix. Each is a
+    value of a one-column key, or a tuple of the first values of a key, which means all keys that begin with them. The
+    last value of a prefix may be the beginning of a text. UsageError or KeyTypeError for values that no key can
+    have."""
+    if prefix is not None and (low is not None or high is not None):
+        raise UsageError("expected a prefix, or a lowest and a highest key, not both")
+    if prefix is not None:
+        begin = _parsed(spec, prefix, "prefix")
+        if not begin.stored:
+            return Range(None, None, begin.where)
+        last = begin.stored[-1]
+        after = _after_texts if isinstance(last, str | bytes) else _after
+        return Range(_padded(spec, begin.stored), after(spec, begin.stored), begin.where)
+    first = _parsed(spec, low, "low") if low is not None else None
+    last_key = _parsed(spec, high, "high") if high is not None else None
+    wheres = {one.where for one in (first, last_key) if one is not None}
+    if len(wheres) > 1:
+        names = ", ".join(spec.partitions)
+        raise UsageError(f"low and high: expected the same values of the partition columns {names}; use where")
+    stop = None if last_key is None else _after(spec, last_key.stored) if inclusive else _padded(spec, last_key.stored)
+    return Range(_padded(spec, first.stored) if first is not None else None, stop, next(iter(wheres), ()))
+
+
+def _parsed(spec: IndexSpec, given: object, name: str) -> ParsedKey:
+    """The first columns of a key, with their partition values."""
+    values = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(values) > len(spec.keys) or not values:
+        raise UsageError(f"{name}: the key has {len(spec.keys)} columns; found {len(values)} values")
+    stored: list[Stored] = []
+    where: list[tuple[str, Stored]] = []
+    for column, value in zip(spec.keys, values, strict=False):
+        if column.partition:
+            where.append((column.name, as_partition_value(value, column.type, column.name)))
+        else:
+            stored.append(read_key(value, column))
+    return ParsedKey(tuple(stored), tuple(where))
+
+
+def _padded(spec: IndexSpec, begin: Key) -> Key:
+    """The least key that begins with these values: null is the least value of a column."""
+    return (*begin, *[None] * (len(spec.key_types) - len(begin)))
+
+
+def _after(spec: IndexSpec, begin: Key) -> Key | None:
+    """The least key that is greater than all keys that begin with these values; None where there is none."""
+    for place in range(len(begin) - 1, -1, -1):
+        if next_value := key_type(spec.key_types[place]).after(begin[place]):
+            return _padded(spec, (*begin[:place], *next_value))
+    return None
+
+
+def _after_texts(spec: IndexSpec, begin: Key) -> Key | None:
+    """As `_after`, where the last value is the beginning of a text: its bytes, the last of which is raised."""
+    last = begin[-1]
+    data = last.encode() if isinstance(last, str) else last
+    assert isinstance(data, bytes)
+    kept = data.rstrip(LAST_BYTE)
+    if not kept:
+        return _after(spec, begin[:-1])
+    return _padded(spec, (*begin[:-1], kept[:-1] + bytes([kept[-1] + 1])))
+
+
+@dataclass(frozen=True)
+class RangeQuery:
+    """A range of keys, as `parse_range` takes it, and the rows wanted of it: those of the partitions of `where`, the
+    first `limit` ones, in key order or in `reverse`, `after` the cursor that a page ended with."""
+
+    low: object = None
+    high: object = None
+    prefix: object = None
+    inclusive: bool = False
+    where: Mapping[str, object] | None = None
+    reverse: bool = False
+    limit: int | None = None
+    after: str | None = None
+
+    def entries(self, lookup: Lookup, view: View) -> "OrderedEntries":
+        bounds = parse_range(view.spec, self.low, self.high, self.prefix, self.inclusive)
+        cursor = None if self.after is None else Cursor.of_text(self.after, view.spec)
+        return OrderedEntries(lookup, view, bounds, view.where(self.where), self.reverse, cursor)
+
+
+class _Source:
+    """The entries of one index file in a range. `last` is the last entry that was read, `is_done` whether no other
+    follows."""
+
+    def __init__(self, merge: "OrderedEntries", number: int, place: SegmentFile) -> None:
+        self._merge = merge
+        self.number, self.place = number, place
+        self._runs: Iterator[Run] | None = None
+        self.last: list[pa.Array] | None = None
+        self.is_done = False
+        self.stats = LookupStats()
+        self._liveness = Liveness(merge.view.spec, place.segment, place.file, merge.root)
+
+    def pull(self, entries: int) -> pa.RecordBatch | None:
+        """The next live entries, out of about this number of entries."""
+        merge = self._merge
+        check_deadline(f"{merge.root}/{self.place.file.path}")
+        with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
+            runs = self._opened(tree)
+            taken, count = [], 0
+            for run in runs:
+                taken.append(run)
+                count += run.entries
+                if count >= entries:
+                    break
+            else:
+                self.is_done = True
+            return self._live(tree, taken) if taken else None
+
+    def file(self, values: Key) -> SourceFileEntry:
+        """The source file of an entry with these values."""
+        segment, entry = self.place
+        found = self._liveness.source_file(self._merge.view.spec.entries.file_name(segment, entry.partition, values))
+        assert found is not None
+        return found
+
+    def count(self) -> int:
+        """The number of live entries. Only their pointers are decoded, and nothing where all entries are live."""
+        merge, spec, segment = self._merge, self._merge.view.spec, self.place.segment
+        partitions = segment.source_files_in if spec.flat else [self.place.file.partition]
+        all_live = not segment.masks and not segment.dead and merge.partitions.issuperset(partitions)
+        total = 0
+        with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
+            for run in self._opened(tree):
+                total += run.entries if all_live else self._live(tree, [run]).num_rows
+        return total
+
+    def _opened(self, tree: BTreeReader) -> Iterator[Run]:
+        if self._runs is None:
+            if not tree.has_our_order:
+                what = "its keys have the order of Dione's files; gnomon rebucket INDEX gives them Gnomon's order"
+                raise UsageError(what, self._merge.root)
+            bounds = self._merge.range
+            self._runs = tree.runs(bounds.low, bounds.high, self._merge.reverse, self.stats)
+        return self._runs
+
+    def _live(self, tree: BTreeReader, runs: Sequence[Run]) -> pa.RecordBatch:
+        merge, spec = self._merge, self._merge.view.spec
+        runs = runs[::-1] if merge.reverse else runs
+        names = [column.name for column in tree.schema.columns]
+        columns = tree.decoded(runs, names)
+        keys, values = columns[: len(spec.key_types)], columns[len(spec.key_types) :]
+        at = 0 if merge.reverse else len(keys[0]) - 1
+        self.last = [comparable(key.slice(at, 1), kind) for key, kind in zip(keys, spec.key_types, strict=True)]
+        kind = spec.entries
+        files = kind.file_names(self.place.segment, self.place.file.partition, values)
+        named = self._liveness.source_files(files, kind.offsets(values) if self.place.segment.masks else None)
+        partitions = merge.partitions
+        kept = np.flatnonzero(named.numbers(lambda file: int(file.partition in partitions)) > 0)
+        some = pa.array(kept)
+        arrays = [column.take(some) for column in columns]
+        arrays.append(pa.array(np.full(len(kept), self.number)))
+        return pa.RecordBatch.from_arrays(arrays, [*merge.columns, SOURCE])
+
+
+class OrderedEntries:
+    """The live entries of a snapshot in a range of keys and in some partitions, in key order, or with `reverse` in the
+    opposite order."""
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        view: View,
+        bounds: Range,
+        where: Mapping[str, Collection[Stored]],
+        reverse: bool,
+        after: Cursor | None,
+    ) -> None:
+        self.lookup, self.view, self.reverse, self.root = lookup, view, reverse, lookup.storage.root
+        self._cursor, spec = after, view.spec
+        if after is not None:  # its own key may have further rows
+            bounds = bounds._replace(high=_after(spec, after.key)) if reverse else bounds._replace(low=after.key)
+        self.range = bounds
+        partitions = view.partitions_of(where, bounds.where)
+        self.partitions = frozenset(partitions)
+        places = [
+            place
+            for folder in spec.folders_of(partitions)
+            for bucket in range(spec.buckets_in(folder))
+            for place in view.files_of(folder, bucket)
+        ]
+        self._sources = [_Source(self, number, place) for number, place in enumerate(places)]
+        parts = {"key": len(spec.key_types), "value": len(spec.entry_schema.values)}
+        self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)]
+
+    def count(self) -> int:
+        """The number of entries, without their order."""
+        calls = [source.count for source in self._sources]
+        files = self.lookup.index_files
+        is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in self._sources) > 1
+        return sum(in_order(calls) if is_remote else (call() for call in calls))
+
+    def batches(self, wanted: int | None) -> Iterator[pa.Table]:
+        """The entries in order, in tables. `wanted` is the number of entries that the caller will take, if it knows."""
+        share = MOST_AT_ONCE if wanted is None else max(1, wanted // max(1, len(self._sources)))
+        pending: list[pa.RecordBatch] = []
+        left = self._sources
+        while left or pending:
+            pending += self._refill(left, share)
+            left = [source for source in left if not source.is_done]
+            if not pending:
+                continue
+            held = pa.Table.from_batches(pending).combine_chunks()
+            keys = [comparable(held.column(i), kind) for i, kind in enumerate(self.view.spec.key_types)]
+            frontier = self._frontier(left)
+            ready = np.ones(len(held), bool)
+            if frontier is not None:
+                bound = [array.take(pa.array(np.zeros(len(held), np.int64))) for array in frontier]
+                ready = compare(bound, keys)[1] if self.reverse else compare(keys, bound)[1]
+            rows = np.flatnonzero(ready)
+            if len(rows):
+                yield from self._in_order(held.take(pa.array(rows)), [key.take(pa.array(rows)) for key in keys])
+            rest = held.take(pa.array(np.flatnonzero(~ready)))
+            pending = rest.to_batches()
+            counts = np.bincount(rest.column(SOURCE).to_numpy(), minlength=len(self._sources))
+            share = min(2 * share, MOST_AT_ONCE)
+            self._short = {one.number for one in left if counts[one.number] < share or _equals(one.last, frontier)}
+
+    _short: set[int] | None = None  # the numbers of the sources to read next; None: all
+
+    def _refill(self, left: Sequence[_Source], share: int) -> list[pa.RecordBatch]:
+        sources = [one for one in left if self._short is None or one.number in self._short]
+        calls = [partial(source.pull, share) for source in sources]
+        files = self.lookup.index_files
+        is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in sources) > 1
+        pulled = in_order(calls) if is_remote else (call() for call in calls)
+        return [batch for batch in pulled if batch is not None and batch.num_rows]
+
+    def _frontier(self, left: Sequence[_Source]) -> list[pa.Array] | None:
+        """The key up to which all entries are read: the first of the last keys of the files; None where all are."""
+        if not left:
+            return None
+        lasts = [pa.concat_arrays(arrays) for arrays in zip(*(one.last for one in left if one.last), strict=True)]
+        first = _order(lasts, self.reverse)[:1]
+        return [array.take(first) for array in lasts]
+
+    def _in_order(self, table: pa.Table, keys: list[pa.Array]) -> Iterator[pa.Table]:
+        ties = [table.column(f"value{i}").combine_chunks() for i in self._ties()]
+        table = table.take(_order([*keys, *ties], self.reverse))
+        if self._cursor is not None:
+            table = table.slice(self._upto_cursor(table))
+        if len(table):
+            yield table
+
+    def _ties(self) -> Sequence[int]:
+        """The places, among the value columns, of those that order entries of one key."""
+        values = len(self.view.spec.entry_schema.values)
+        pointers = len(self.view.spec.entries.pointer_columns)
+        return range(values - pointers, values - pointers + min(pointers, 3))
+
+    def _upto_cursor(self, table: pa.Table) -> int:
+        """The number of entries of the cursor's key up to the cursor."""
+        ties, cursor, count = [table.column(f"value{i}") for i in self._ties()], self._cursor, 0
+        assert cursor is not None
+        types = self.view.spec.key_types
+        for row in range(len(table)):
+            key = tuple(stored_values(table.column(i).slice(row, 1), kind)[0] for i, kind in enumerate(types))
+            if not _same(key, cursor.key):
+                self._cursor = None
+                break
+            place = tuple(tie[row].as_py() for tie in ties)
+            known = (cursor.file, cursor.offset, cursor.sub_offset)[: len(place)]
+            if (place < known) if self.reverse else (place > known):
+                self._cursor = None
+                break
+            count += 1
+        return count
+
+    def pages(self, limit: int | None, rows: int) -> Iterator[pa.Table]:
+        """The first `limit` entries, in tables of `rows` entries; the last one may have fewer."""
+        held: list[pa.Table] = []
+        count, left = 0, limit
+        for table in self.batches(rows if limit is None else min(rows, limit)):
+            held.append(table if left is None else table.slice(0, left - count))
+            count += len(held[-1])
+            while count >= rows or (count and count == left):
+                joined = pa.concat_tables(held)
+                yield joined.slice(0, rows)
+                held, count = [joined.slice(rows)], count - min(rows, count)
+                left = None if left is None else left - min(rows, len(joined))
+            if left == 0:
+                return
+        if count:
+            yield pa.concat_tables(held)
+
+    def hits(self, table: pa.Table) -> tuple[list[ParsedKey], list[Hits]]:
+        """Entries in order as keys with their hits. Neighbours with one key are one."""
+        spec = self.view.spec
+        types = [*spec.key_types, *(column.type for column in spec.entry_schema.values)]
+        columns = [stored_values(table.column(i), kind) for i, kind in enumerate(types)]
+        rows = zip(*columns, table.column(SOURCE).to_pylist(), strict=True)
+        wanted, found = list[ParsedKey](), list[Hits]()
+        count, included = len(spec.key_types), len(spec.include)
+        for row in rows:
+            key, values = row[:count], row[count:-1]
+            if not wanted or not _same(key, wanted[-1].stored):
+                wanted.append(ParsedKey(key))
+                found.append(Hits())
+            found[-1].append(Hit(spec.entries.pointer(values), self._sources[row[-1]].file(values), values[:included]))
+            found[-1].matches += 1
+        return wanted, found
+
+    def cursor(self, table: pa.Table) -> Cursor | None:
+        """The cursor after the last entry of a table; None for a key-value folder, whose entries have no position."""
+        types, ties = self.view.spec.key_types, self._ties()
+        if not ties:
+            return None
+        key = tuple(stored_values(table.column(i).slice(len(table) - 1), kind)[0] for i, kind in enumerate(types))
+        return Cursor(key, *(table.column(f"value{i}")[len(table) - 1].as_py() for i in ties))
+
+    @property
+    def cost(self) -> LookupStats:
+        """What the index files read so far cost."""
+        total = LookupStats()
+        for source in self._sources:
+            total.add(source.stats)
+        return total
+
+
+def _order(columns: Sequence[pa.Array], reverse: bool) -> pa.Array:
+    names = [str(i) for i in range(len(columns))]
+    way, nulls = ("descending", "at_end") if reverse else ("ascending", "at_start")
+    return pc.sort_indices(pa.RecordBatch.from_arrays(list(columns), names), sort_keys=[(n, way, nulls) for n in names])
+
+
+def _equals(one: list[pa.Array] | None, other: list[pa.Array] | None) -> bool:
+    return one is not None and other is not None and bool(compare(one, other)[0][0])
+
+
+def _same(one: Key, other: Key) -> bool:
+    return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
