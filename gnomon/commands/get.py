@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.output import IndexFolder, complain, counted, say
 from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
+from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.storage import as_location
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -69,10 +71,41 @@ def get(
         ),
     ] = False,
     explain: Explain = False,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="The rows whose key begins with this, in key order; see --from."),
+    ] = None,
+    low: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="The rows from this key on, in key order. Of a key of several columns a JSON list of its first "
+            "values, or its first value.",
+        ),
+    ] = None,
+    high: Annotated[str | None, typer.Option("--to", help="The rows before this key.")] = None,
+    inclusive: Annotated[bool, typer.Option("--inclusive", help="With the rows of the key of --to.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="From the last key to the first one.")] = False,
+    after: Annotated[
+        str | None,
+        typer.Option(help="Go on after the rows that --limit ended with: the text that was printed."),
+    ] = None,
+    count: Annotated[
+        bool,
+        typer.Option("--count", help="Only print the number of rows, from the index alone."),
+    ] = False,
 ) -> int:
-    """Print each row of the keys as a JSON line. Exit code 1 when a key has no row; the rows of the others are
-    printed."""
+    """Print each row of the keys, or of a range of keys, as a JSON line. Exit code 1 when a key has no row; the rows of
+    the others are printed."""
     opened = _opened(index, snapshot, table_version, newest)
+    if prefix is not None or low is not None or high is not None or reverse or after is not None or count:
+        if key or keys_file or pointers_only or explain:
+            raise UsageError("get: expected keys, or a range without --keys, --pointers-only and --explain")
+        first, last, begin = (
+            None if text is None else parse_key_beginning(text, opened) for text in (low, high, prefix)
+        )
+        asked = RangeQuery(first, last, begin, inclusive, parse_where(where or []) or None, reverse, limit, after)
+        return _print_range(opened, asked, columns.split(",") if columns else None, format, count)
     if pointers_only and (columns or limit or explain):
         raise UsageError("get: --pointers-only reads no rows; expected no --columns, --limit or --explain with it")
     conditions = parse_where(where or [])
@@ -189,6 +222,33 @@ def _print_arrow(
     return NOT_FOUND if absent else FOUND
 
 
+def _print_range(opened: Index, asked: RangeQuery, names: Sequence[str] | None, format: str, count: bool) -> int:
+    """Print the rows of a range, or their number. After `limit` rows the cursor is printed on stderr."""
+    if count:
+        number = opened.count(asked.low, asked.high, prefix=asked.prefix, inclusive=asked.inclusive, where=asked.where)
+        say(str(number))
+        return FOUND if number else NOT_FOUND
+    printed, cursor = 0, None
+    if format == "arrow":
+        tables = opened.range_tables(asked, names)
+        if (first := next(tables, None)) is not None:
+            with pa.ipc.new_stream(sys.stdout.buffer, first.schema) as out:
+                for table in chain([first], tables):
+                    out.write_table(table.cast(first.schema))
+                    printed += table.num_rows
+    else:
+        write = _csv_writer(names or opened.view.columns) if format == "csv" else _say_json
+        for page in opened.range_pages(asked, names):
+            for row in page.rows:
+                write(row)
+            printed, cursor = printed + len(page.rows), page.cursor
+    if not printed:
+        complain(f"not found: no key in the range (snapshot {opened.view.snapshot.number})")
+    elif printed == asked.limit and cursor is not None:
+        complain(f"the rows after these: --after {cursor}")
+    return FOUND if printed else NOT_FOUND
+
+
 def _print_pointers(
     opened: Index, texts: Sequence[str], keys: Sequence[object], conditions: Mapping[str, Sequence[str]], format: str
 ) -> int:
@@ -232,6 +292,16 @@ def parse_where(conditions: list[str]) -> dict[str, list[str]]:
             raise UsageError(f"--where: expected column=value, found {column!r}")
         where.setdefault(column, []).append(value)
     return where
+
+
+def parse_key_beginning(text: str, index: Index) -> object:
+    """The first values of a key from the command line: a JSON list, or the first value."""
+    if len(index.spec.keys) == 1 or not text.startswith("["):
+        return text
+    try:
+        return tuple(json.loads(text))
+    except ValueError:
+        raise UsageError(f"expected a JSON list of the first values of a key, found {text!r}") from None
 
 
 def parse_key_argument(text: str, index: Index) -> object:
