@@ -78,3 +78,42 @@ def test_rows_are_printed_as_an_arrow_stream(index: Path, capfdbinary: pytest.Ca
     assert table["key_number"].to_pylist() == [0, 2, 2, 2]
     assert table["id"].to_pylist() == [2, 1, 1, 1]
     assert err.startswith(b"gnomon: not found: 9 ")
+
+
+def test_ranges_are_printed_in_key_order(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str, name: str = "index", code: int = 0) -> list[list[object]]:
+        assert main(["get", str(index / name), *words]) == code
+        return [[row["country"], row["id"]] for row in map(json.loads, capsys.readouterr().out.splitlines())]
+
+    assert printed("--prefix", "d") == printed("--prefix", '["de"]') == [["de", 1], ["de", 2]]
+    assert printed("--from", '["de", 2]', "--to", '["fr", 1]') == [["de", 2]]
+    assert printed("--from", '["de", 2]', "--to", '["fr", 1]', "--inclusive", "--reverse", "--limit", "2") == [
+        ["fr", 1],
+        ["fr", 1],
+    ]
+    assert printed("--from", "1", "--to", "2", name="by_id") == [["de", 1], ["fr", 1], ["fr", 1]]
+    assert printed("--prefix", "x", code=1) == []
+    assert main(["get", str(index / "index"), "--prefix", "de", "--count"]) == 0
+    assert capsys.readouterr().out == "2\n"
+    assert main(["get", str(index / "index"), "--prefix", "de", "--format", "csv", "--columns", "id"]) == 0
+    assert capsys.readouterr().out == "id\n1\n2\n"
+
+
+def test_a_page_ends_with_the_cursor_of_the_next_one(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, words = [], ["get", str(index / "by_id"), "--from", "0", "--limit", "3", "--columns", "id"]
+    code, cursor = main(words), ""
+    while code == 0:
+        out, err = capsys.readouterr()
+        found += [json.loads(line)["id"] for line in out.splitlines()]
+        if "--after" not in err:
+            break
+        cursor = err.split("--after ")[1].strip()
+        code = main([*words, "--after", cursor])
+    assert found == [1, 1, 1, 2]
+
+
+def test_a_range_and_keys_are_refused_together(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["get", str(index / "by_id"), "1", "--prefix", "1"]) == 2
+    assert "expected keys, or a range" in capsys.readouterr().err
+    assert main(["get", str(index / "by_id"), "--prefix", "1", "--from", "1"]) == 2
+    assert "a prefix, or a lowest and a highest key, not both" in capsys.readouterr().err
