@@ -285,8 +285,8 @@ def main(
 
 def cells(what: str, size: int, contender: str, cost: Cost, ours: Cost) -> list[Any]:
     if cost.failed:
-        return [what, f"{size:,}", contender, cost.failed, *[""] * 4]
-    amounts = [megabytes(one) if one >= 0 else "" for one in (cost.read, cost.written, cost.peak)]
+        return [what, f"{size:,}", contender, cost.failed, *["-"] * 4]
+    amounts = [megabytes(one) if one >= 0 else "-" for one in (cost.read, cost.written, cost.peak)]
     return [what, f"{size:,}", contender, digits(cost.seconds), digits(cost.seconds / ours.seconds), *amounts]
 
 

@@ -57,13 +57,13 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (2_690, 13),
-    "btree": (5_010, 21),
+    "btree": (5_100, 21),
     "sources": (16_280, 61),
-    "shadow": (21_000, 90),
+    "shadow": (21_500, 91),
     "jobs": (8_400, 36),
     "indexer": (4_440, 25),
     "service": (9_860, 48),
-    "gnomon": (3_400, 24),
+    "gnomon": (3_500, 24),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 # A second face of a sub-package, of what needs an extra.

@@ -42,6 +42,7 @@ from gnomon.shadow.errors import (
 )
 from gnomon.shadow.fetch import Answer, FetchStats
 from gnomon.shadow.index import Index, open_index
+from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.storage import Trace
 from gnomon.shadow.values import key_filter, to_json
 
@@ -58,6 +59,7 @@ __all__ = [
     "KeyTypeError",
     "NewerFormat",
     "PartitionNotFound",
+    "RangeQuery",
     "ShadowError",
     "SnapshotNotFound",
     "SourceError",
