@@ -33,12 +33,14 @@ def blocks(fence: str) -> list[str]:
 
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, many, arrow = blocks("python")
+    one, kept, many, ranges, arrow = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
     assert names["old"].view.snapshot.number == 1
     exec(many, names)
+    exec(ranges, names)
+    assert [row["url"][-1] for row in (*names["first"], *names["last"])] == ["2", "2", "3", "3", "9"]
     exec(arrow, names)
     assert len(names["frame"]) == len(names["polars_frame"]) == 4
     shown = capsys.readouterr().out.splitlines()
