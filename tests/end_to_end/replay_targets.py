@@ -393,7 +393,7 @@ class IcebergTarget(LakeTable):
             yield f"data/gnomon-*/{one}/*"
 
     def polars(self) -> list[Row]:
-        found = polars.scan_iceberg(self.table(), reader_override="native").select(SCHEMA.names).collect()
+        found = polars.scan_iceberg(self.table()).select(SCHEMA.names).collect()
         return as_rows(found.to_arrow())
 
     def _as_table(self, rows: Sequence[Row], table: Table) -> pa.Table:
