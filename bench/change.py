@@ -45,8 +45,8 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 
 class Cost(NamedTuple):
-    """What a change cost: seconds, bytes read and written, and the peak bytes of its process; -1 where it is not
-    known. `failed` says why there is no result."""
+    """The cost of a change: its seconds, the bytes that it read and wrote, and the most memory of its process in bytes.
+    An unknown number is -1. `failed` is the reason why there is no result."""
 
     seconds: float
     read: int

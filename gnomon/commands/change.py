@@ -8,7 +8,7 @@ from gnomon.commands.build import parse_options
 from gnomon.commands.dedup import dedup, read_rows
 from gnomon.commands.engines import EngineName, EngineOption, Engines
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
-from gnomon.commands.get import key_texts, parse_key_argument
+from gnomon.commands.get import KeyTexts, key_texts, parse_key_argument
 from gnomon.commands.output import Conf, IndexFolder, Json, Master, counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs.build import FORMAT_NAMES
@@ -34,13 +34,7 @@ OPTIONS = ("--keys", "--batch-id", "--dry-run", "--json")  # of delete
 @app.command()
 def delete(
     index: IndexFolder,
-    key: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="A key of several columns is a JSON object or list. - reads keys from standard input, one a line. "
-            "Write -- before a key that begins with -."
-        ),
-    ] = None,
+    key: KeyTexts = None,
     keys_file: Annotated[
         str | None,
         typer.Option(

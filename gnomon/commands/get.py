@@ -25,6 +25,13 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 
 FILE_PATH, POSITION = "file_path", "pos"  # the columns of Iceberg's position deletes
 
+KeyTexts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="A key of several columns is a JSON object or list. - reads keys from standard input, one a line. "
+        "Write -- before a key that begins with -."
+    ),
+]
 TableVersion = Annotated[
     str | None, typer.Option(help="Answer as of this version of the Delta table, or snapshot of the Iceberg table.")
 ]
@@ -39,13 +46,7 @@ Explain = Annotated[
 @app.command()
 def get(
     index: IndexFolder,
-    key: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="A key of several columns is a JSON object or list. - reads keys from standard input, one a line. "
-            "Write -- before a key that begins with -."
-        ),
-    ] = None,
+    key: KeyTexts = None,
     keys_file: Annotated[
         str | None, typer.Option("--keys", help="A file of keys, one per line, in the form of KEY.")
     ] = None,

@@ -387,7 +387,7 @@ class ChangeReplay(Replay):
         return f"unnamed {row_count(record.content)}" if record.batch.startswith("delete ") else record.batch
 
     def _judge_results(self) -> Iterator[str]:
-        """What the changes that ended said of themselves."""
+        """The results of the changes that ended."""
         void = read_log(storage_at(str(self.index))).void
         for name, why in self.refused:
             change = self.named[name]

@@ -88,9 +88,9 @@ def of_source(batch: pa.Schema, deletes: DeleteMarker | None) -> pa.Schema:
 
 @dataclass(frozen=True)
 class ChangeOptions:
-    """What a batch changes in its table, beyond an append. It has rows to add (`adds`), or only keys to delete. Rows
-    with new keys are added if it `inserts`. It `replaces_all` rows of a key, or is refused where a key has several.
-    With `named` its name is on record even if it changes nothing."""
+    """The options of a change. A batch `adds` rows, or has only keys to delete. With `inserts`, rows with new keys are
+    added. With `replaces_all`, all rows of a key are replaced; without it, a key with several rows is refused. With
+    `named`, the batch is recorded even if it changes nothing."""
 
     adds: bool = True
     inserts: bool = True

@@ -19,15 +19,13 @@ import pyarrow.compute as pc
 from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key, comparable, compare, stored_values
+from gnomon.btree.keys import Key, OrderKey, comparable, compare, order_key, stored_values
 from gnomon.btree.reader import Run
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.lookup.plan import Lookup, ParsedKey
+from gnomon.shadow.lookup.plan import Lookup, ParsedKey, parse_values
 from gnomon.shadow.lookup.point import Hit, Hits
 from gnomon.shadow.metadata import IndexSpec, Liveness, SegmentFile, SourceFileEntry, View
 from gnomon.shadow.storage import check_deadline, in_order
-from gnomon.shadow.tables import as_partition_value
-from gnomon.shadow.values import read_key
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
 SOURCE = "source"  # the column with the number of an entry's index file
@@ -98,14 +96,7 @@ def _parsed(spec: IndexSpec, given: object, name: str) -> ParsedKey:
     values = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(values) > len(spec.keys) or not values:
         raise UsageError(f"{name}: the key has {len(spec.keys)} columns; found {len(values)} values")
-    stored: list[Stored] = []
-    where: list[tuple[str, Stored]] = []
-    for column, value in zip(spec.keys, values, strict=False):
-        if column.partition:
-            where.append((column.name, as_partition_value(value, column.type, column.name)))
-        else:
-            stored.append(read_key(value, column))
-    return ParsedKey(tuple(stored), tuple(where))
+    return parse_values(values, spec)
 
 
 def _padded(spec: IndexSpec, begin: Key) -> Key:
@@ -119,6 +110,21 @@ def _after(spec: IndexSpec, begin: Key) -> Key | None:
         if next_value := key_type(spec.key_types[place]).after(begin[place]):
             return _padded(spec, (*begin[:place], *next_value))
     return None
+
+
+def _from_key(spec: IndexSpec, bounds: Range, key: Key, reverse: bool) -> Range:
+    """The part of a range from a key on, in the direction of the merge. The range itself where the key lies before."""
+    begin, end = key, _after(spec, key)
+    if reverse:
+        is_inside = end is not None and (bounds.high is None or _order_of(end) < _order_of(bounds.high))
+        return bounds._replace(high=end) if is_inside else bounds
+    is_inside = bounds.low is None or _order_of(begin) > _order_of(bounds.low)
+    return bounds._replace(low=begin) if is_inside else bounds
+
+
+def _order_of(key: Key) -> OrderKey:
+    """A key in a form that Python compares; text as its bytes, as bounds may have it."""
+    return order_key(tuple(part.encode() if isinstance(part, str) else part for part in key))
 
 
 def _after_texts(spec: IndexSpec, begin: Key) -> Key | None:
@@ -243,7 +249,9 @@ class OrderedEntries:
         self.lookup, self.view, self.reverse, self.root = lookup, view, reverse, lookup.storage.root
         self._cursor, spec = after, view.spec
         if after is not None:  # its own key may have further rows
-            bounds = bounds._replace(high=_after(spec, after.key)) if reverse else bounds._replace(low=after.key)
+            bounds = _from_key(spec, bounds, after.key, reverse)
+            if after.file not in view.covered:  # its rows may be in other files: they come again, and none is missing
+                self._cursor = None
         self.range = bounds
         partitions = view.partitions_of(where, bounds.where)
         self.partitions = frozenset(partitions)
@@ -384,7 +392,7 @@ class OrderedEntries:
 
     @property
     def cost(self) -> LookupStats:
-        """What the index files read so far cost."""
+        """The reads of index files so far: their number, bytes and nodes."""
         total = LookupStats()
         for source in self._sources:
             total.add(source.stats)

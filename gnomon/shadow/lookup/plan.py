@@ -50,9 +50,14 @@ def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
         values = [key]
     if len(values) != len(names):
         raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
+    return parse_values(values, spec)
+
+
+def parse_values(values: Sequence[object], spec: IndexSpec) -> ParsedKey:
+    """The first columns of a key from their values: all of them, or fewer."""
     stored: list[Any] = []
     where: list[tuple[str, Stored]] = []
-    for column, value in zip(spec.keys, values, strict=True):
+    for column, value in zip(spec.keys, values, strict=False):
         if column.partition:
             where.append((column.name, as_partition_value(value, column.type, column.name)))
         else:

@@ -79,8 +79,8 @@ Look = Callable[[], Deleted]  # finds the rows at the table's newest version; ca
 
 
 class Change(NamedTuple):
-    """What a commit wrote: rows deleted, data files that had them, and the bytes of new files (vectors, position
-    deletes, rewritten data files, manifests). `way` is how rows were deleted, as `check_deletes` says it."""
+    """The numbers of a commit: deleted rows, data files that had them, and bytes of new files (vectors, position
+    deletes, rewritten data files, manifests). `way` is the way of deletes, as `check_deletes` returns it."""
 
     rows: int
     files: int

@@ -342,7 +342,7 @@ def test_null_keys_of_a_batch_are_refused_left_out_or_values(lake: Lake, index: 
 
 
 def meanwhile(lake: Lake) -> dict[str, tuple[Callable[[], None], Callable[[Model], Model]]]:
-    """What others do, and what it makes of the rows of a table."""
+    """Commits of other programs, each with the rows of the table after it."""
     return {
         "nothing": (lambda: None, lambda model: model),
         "append": (lambda: lake.append(rows(100, 105)), lambda model: after(rows(100, 105), of=model)),

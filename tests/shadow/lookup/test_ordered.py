@@ -171,6 +171,28 @@ def test_a_cursor_goes_on_in_a_later_snapshot(tmp_path: Path) -> None:
     assert [row["k0"] for row in rest] == sorted(row["k0"] for row in rest)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_cursor_of_another_range_gives_no_row_outside_of_this_one(tmp_path: Path, reverse: bool) -> None:
+    lake = make(tmp_path, ["string"], random.Random(10))
+    expected = [row for row in lake.rows if (row["k0"] or "").startswith("ab")]
+    before = next(lake.index.range_pages(RangeQuery(prefix="é" if reverse else "0", limit=1))).cursor
+    past = next(lake.index.range_pages(RangeQuery(prefix="0" if reverse else "é", limit=1))).cursor
+    found = list(lake.index.range(prefix="ab", after=before, reverse=reverse))
+    assert found == (expected[::-1] if reverse else expected)
+    assert list(lake.index.range(prefix="ab", after=past, reverse=reverse)) == []
+
+
+def test_rows_of_a_cursor_whose_file_is_rewritten_come_again_and_none_is_missing(tmp_path: Path) -> None:
+    rows = pa.table({"k0": pa.array([1, 1, 1, 2]), "n": pa.array(range(4), pa.int32())})
+    write_source(tmp_path / "lake", {"p=0/b.parquet": rows})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k0"])
+    page = next(open_index(str(tmp_path / "index")).range_pages(RangeQuery(limit=2)))
+    (tmp_path / "lake/p=0/b.parquet").unlink()
+    write_source(tmp_path / "lake", {"p=0/a.parquet": rows})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k0"])
+    assert [row["n"] for row in open_index(str(tmp_path / "index")).range(after=page.cursor)] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("flat", [False, True])
 def test_ranges_are_those_of_a_lake_that_changes(tmp_path: Path, flat: bool) -> None:
     lake = RandomLake(tmp_path, 4, flat=flat)

@@ -517,7 +517,7 @@ def test_a_partition_column_in_the_key_is_searched_in_all_forms_of_the_table(tmp
 def test_a_key_with_a_partition_column_is_proven_within_its_partition(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a file that no version lists the partition is unknown: any key with its other columns may be there."""
+    """The partition of a file that no version lists is unknown. It counts for each key that its columns fit."""
     lake: AnyLake = (
         DeltaLake(tmp_path, ["part"])
         if kind == "delta"
