@@ -16,13 +16,13 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.btree.batch import Batch, Found, InnerLevels, inner_levels_of
 from gnomon.btree.blocks import Block, BlockFile, Leaves, LookupStats
-from gnomon.btree.columns import BlockBatch, RecordBlocks, decode, take
+from gnomon.btree.columns import BlockBatch, OutOfRange, RecordBlocks, Unclear, VectorColumns, decode, take
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
 from gnomon.btree.keys import Key, SortedKeys, stored_array
 from gnomon.btree.node import UNREADABLE, is_arrow_ordered
 from gnomon.btree.scan import Census, DioneScan, Scan
 from gnomon.btree.schema import EntrySchema
-from gnomon.btree.traversal import Place, Traversal
+from gnomon.btree.traversal import LONG_BLOCK, Place, Traversal
 
 
 class Run(NamedTuple):
@@ -208,7 +208,8 @@ class BTreeReader:
             yield Run(block.offset, last - first, block.node.bytes(first, last))
 
     def decoded(self, runs: Sequence[Run], columns: Sequence[str]) -> list[pa.Array]:
-        """These columns of the entries of some runs, one run after the other."""
+        """These columns of the entries of some runs, one run after the other. DamagedIndexFile where a block is
+        damaged."""
         blocks = BlockBatch()
         for run in runs:
             blocks.add_inner(run.offset, 0, run.entries, run.records)
@@ -338,6 +339,26 @@ class BTreeReader:
         if isinstance(error, UnicodeDecodeError):
             why = f"text that is not UTF-8 ({error.reason})"
         return self._file.damaged(why, block.offset)
+
+
+def decoded(parts: Sequence[tuple[BTreeReader, Sequence[Run]]], columns: Sequence[str]) -> list[pa.Array]:
+    """These columns of the entries of some runs of some files, one run after the other: as `BTreeReader.decoded`, but
+    files of one schema are decoded together."""
+    schema = parts[0][0]._file.schema
+    runs = [run for _, some in parts for run in some]
+    if (
+        len(parts) > 1
+        and all(one._file.schema == schema for one, _ in parts)
+        and all(r.entries <= LONG_BLOCK for r in runs)
+    ):
+        counts = np.array([run.entries for run in runs])
+        try:
+            together = VectorColumns(schema, counts, [run.records for run in runs], columns)
+            return [together.take(name, np.arange(counts.sum())) for name in columns]
+        except (Unclear, OutOfRange, pa.ArrowInvalid):
+            pass  # file by file, so that an error names the file and the block
+    each = [one.decoded(some, columns) for one, some in parts]
+    return [pa.concat_arrays(arrays) for arrays in zip(*each, strict=True)]
 
 
 def _mark(place: Place, wanted: _Wanted, exists: list[bool]) -> _Steps:

@@ -57,7 +57,7 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (2_690, 13),
-    "btree": (5_100, 21),
+    "btree": (5_200, 21),
     "sources": (16_280, 61),
     "shadow": (21_500, 91),
     "jobs": (8_400, 36),

@@ -16,8 +16,10 @@ import pytest
 from gnomon.base.varints import encode_signed
 from gnomon.btree import BTreeReader, DamagedIndexFile, EntrySchema
 from gnomon.btree import format as fmt
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.codecs import CHECKSUMS
 from gnomon.btree.keys import order_key
+from gnomon.btree.reader import decoded
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, as_dione, header_of, opened, url_entries, write
 from tests.btree.small_files import CODECS, SHAPES
 from tests.profiles import positions
@@ -253,6 +255,18 @@ def test_check_refuses(name: str) -> None:
     with pytest.raises(DamagedIndexFile, match=message) as error:
         opened(data).check()
     assert 0 <= error.value.offset <= len(data)
+
+
+def test_damage_is_named_by_file_and_block_where_files_are_decoded_together() -> None:
+    other = Bytes(BROKEN["text that is not UTF-8"][0])
+    other.name = "damaged.avro"
+    sound, damaged = opened(_rebuilt([LEAF])), BTreeReader(other)
+    names = [column.name for column in sound.schema.columns]
+    parts = [(tree, list(tree.runs(None, None, False, LookupStats()))) for tree in (sound, damaged, sound)]
+    assert decoded([parts[0], parts[2]], names)[0].to_pylist() == ["b", "b"]
+    with pytest.raises(DamagedIndexFile, match="UTF-8") as error:
+        decoded(parts, names)
+    assert (error.value.path, error.value.offset) == ("damaged.avro", parts[1][1][0].offset)
 
 
 def test_a_leaf_in_the_place_of_the_root_is_refused() -> None:

@@ -9,10 +9,11 @@ import binascii
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,11 +21,11 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, OrderKey, comparable, compare, order_key, stored_values
-from gnomon.btree.reader import Run
+from gnomon.btree.reader import Run, decoded
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.plan import Lookup, ParsedKey, parse_values
 from gnomon.shadow.lookup.point import Hit, Hits
-from gnomon.shadow.metadata import IndexSpec, Liveness, SegmentFile, SourceFileEntry, View
+from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View
 from gnomon.shadow.storage import check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
@@ -171,21 +172,20 @@ class _Source:
         self.stats = LookupStats()
         self._liveness = Liveness(merge.view.spec, place.segment, place.file, merge.root)
 
-    def pull(self, entries: int) -> pa.RecordBatch | None:
-        """The next live entries, out of about this number of entries."""
+    def pull(self, entries: int) -> "_Pulled":
+        """The next runs, of about this number of entries."""
         merge = self._merge
         check_deadline(f"{merge.root}/{self.place.file.path}")
         with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
-            runs = self._opened(tree)
             taken, count = [], 0
-            for run in runs:
+            for run in self._opened(tree):
                 taken.append(run)
                 count += run.entries
                 if count >= entries:
                     break
             else:
                 self.is_done = True
-            return self._live(tree, taken) if taken else None
+        return _Pulled(self, tree, taken[::-1] if merge.reverse else taken, count)
 
     def file(self, values: Key) -> SourceFileEntry:
         """The source file of an entry with these values."""
@@ -195,15 +195,26 @@ class _Source:
         return found
 
     def count(self) -> int:
-        """The number of live entries. Only their pointers are decoded, and nothing where all entries are live."""
-        merge, spec, segment = self._merge, self._merge.view.spec, self.place.segment
-        partitions = segment.source_files_in if spec.flat else [self.place.file.partition]
-        all_live = not segment.masks and not segment.dead and merge.partitions.issuperset(partitions)
-        total = 0
+        """The number of live entries. Nothing is decoded where all entries are live."""
+        merge, total = self._merge, 0
         with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
             for run in self._opened(tree):
-                total += run.entries if all_live else self._live(tree, [run]).num_rows
+                one = _Pulled(self, tree, [run], run.entries)
+                total += run.entries if self.all_live else merge.live([one]).num_rows
         return total
+
+    @cached_property
+    def all_live(self) -> bool:
+        """Whether all its entries are live, and of the wanted partitions."""
+        segment, file = self.place
+        return self._merge.all_live(segment, None if self._merge.view.spec.flat else file.partition)
+
+    def live(self, values: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Whether each entry with these value columns is live, and of the wanted partitions."""
+        kind, partitions = self._merge.view.spec.entries, self._merge.partitions
+        files = kind.file_names(self.place.segment, self.place.file.partition, values)
+        named = self._liveness.source_files(files, kind.offsets(values) if self.place.segment.masks else None)
+        return named.numbers(lambda file: int(file.partition in partitions)) > 0
 
     def _opened(self, tree: BTreeReader) -> Iterator[Run]:
         if self._runs is None:
@@ -214,23 +225,14 @@ class _Source:
             self._runs = tree.runs(bounds.low, bounds.high, self._merge.reverse, self.stats)
         return self._runs
 
-    def _live(self, tree: BTreeReader, runs: Sequence[Run]) -> pa.RecordBatch:
-        merge, spec = self._merge, self._merge.view.spec
-        runs = runs[::-1] if merge.reverse else runs
-        names = [column.name for column in tree.schema.columns]
-        columns = tree.decoded(runs, names)
-        keys, values = columns[: len(spec.key_types)], columns[len(spec.key_types) :]
-        at = 0 if merge.reverse else len(keys[0]) - 1
-        self.last = [comparable(key.slice(at, 1), kind) for key, kind in zip(keys, spec.key_types, strict=True)]
-        kind = spec.entries
-        files = kind.file_names(self.place.segment, self.place.file.partition, values)
-        named = self._liveness.source_files(files, kind.offsets(values) if self.place.segment.masks else None)
-        partitions = merge.partitions
-        kept = np.flatnonzero(named.numbers(lambda file: int(file.partition in partitions)) > 0)
-        some = pa.array(kept)
-        arrays = [column.take(some) for column in columns]
-        arrays.append(pa.array(np.full(len(kept), self.number)))
-        return pa.RecordBatch.from_arrays(arrays, [*merge.columns, SOURCE])
+
+class _Pulled(NamedTuple):
+    """Some runs of an index file, in key order, and the number of their entries."""
+
+    source: _Source
+    tree: BTreeReader
+    runs: Sequence[Run]
+    entries: int
 
 
 class OrderedEntries:
@@ -261,9 +263,15 @@ class OrderedEntries:
             for bucket in range(spec.buckets_in(folder))
             for place in view.files_of(folder, bucket)
         ]
+        self.all_live = cache(self._all_live)
         self._sources = [_Source(self, number, place) for number, place in enumerate(places)]
         parts = {"key": len(spec.key_types), "value": len(spec.entry_schema.values)}
         self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)]
+
+    def _all_live(self, segment: Segment, partition: str | None) -> bool:
+        """Whether all entries of a segment, or of one partition in it, are live and wanted."""
+        partitions = segment.source_files_in if partition is None else [partition]
+        return not segment.masks and not segment.dead and self.partitions.issuperset(partitions)
 
     def count(self) -> int:
         """The number of entries, without their order."""
@@ -305,8 +313,27 @@ class OrderedEntries:
         calls = [partial(source.pull, share) for source in sources]
         files = self.lookup.index_files
         is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in sources) > 1
-        pulled = in_order(calls) if is_remote else (call() for call in calls)
-        return [batch for batch in pulled if batch is not None and batch.num_rows]
+        pulled = [one for one in (in_order(calls) if is_remote else (call() for call in calls)) if one.runs]
+        return [self.live(pulled)] if pulled else []
+
+    def live(self, pulled: Sequence[_Pulled]) -> pa.RecordBatch:
+        """The live entries of some runs."""
+        names = [column.name for column in self.view.spec.entry_schema.columns]
+        columns = decoded([(one.tree, one.runs) for one in pulled], names)
+        ends = np.cumsum([one.entries for one in pulled])
+        begins = ends - [one.entries for one in pulled]
+        of_last = pa.array(begins if self.reverse else ends - 1)
+        kinds = self.view.spec.key_types
+        lasts = [comparable(key.take(of_last), kind) for key, kind in zip(columns, kinds, strict=False)]
+        kept = np.ones(ends[-1], bool)
+        for place, (one, begin) in enumerate(zip(pulled, begins.tolist(), strict=True)):
+            one.source.last = [key.slice(place, 1) for key in lasts]
+            if not one.source.all_live:
+                values = [column.slice(begin, one.entries) for column in columns[len(kinds) :]]
+                kept[begin : begin + one.entries] = one.source.live(values)
+        columns.append(pa.array(np.repeat([one.source.number for one in pulled], [one.entries for one in pulled])))
+        entries = pa.RecordBatch.from_arrays(columns, [*self.columns, SOURCE])
+        return entries if kept.all() else entries.take(pa.array(np.flatnonzero(kept)))
 
     def _frontier(self, left: Sequence[_Source]) -> list[pa.Array] | None:
         """The key up to which all entries are read: the first of the last keys of the files; None where all are."""
