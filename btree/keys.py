@@ -249,7 +249,7 @@ class KeyBatch:
         equal, rising = adjacent(columns)
         order: Ints = np.arange(rows)  # rows in key order
         if not rising.all():
-            order = _sorted(columns)
+            order = key_order(columns)
             columns = [column.take(pa.array(order)) for column in columns]
             equal, _ = adjacent(columns)
         is_new = np.ones(rows, bool)  # whether the key differs from that of the row before
@@ -282,7 +282,7 @@ class KeyBatch:
             begin = end
 
 
-def _sorted(columns: Sequence[pa.Array]) -> Ints:
+def key_order(columns: Sequence[pa.Array]) -> Ints:
     """The order of rows of comparable columns. Equal rows keep their order."""
     names = [str(i) for i in range(len(columns))]
     keys = [(name, "ascending", "at_start") for name in names]
@@ -299,17 +299,17 @@ def places(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> tuple[Ints, In
     """For each row, the number of keys that are less, and the number of keys that are not greater. Rows and keys are
     sorted; keys are distinct."""
     if len(rows[0]) <= len(keys[0]):
-        before = _bisect(keys, rows, False)
+        before = bisect(keys, rows, False)
         nearest = np.minimum(before, max(len(keys[0]) - 1, 0))
         at = pa.array(nearest)
         equal = compare([key.take(at) for key in keys], rows)[0] & (before == nearest) if len(keys[0]) else before > 0
         return before, before + equal
-    left, right = _bisect(rows, keys, False), _bisect(rows, keys, True)
+    left, right = bisect(rows, keys, False), bisect(rows, keys, True)
     every = np.arange(len(rows[0]))
     return np.searchsorted(right, every, side="right"), np.searchsorted(left, every, side="right")
 
 
-def _bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal: bool) -> Ints:
+def bisect(columns: Sequence[pa.Array], wanted: Sequence[pa.Array], past_equal: bool) -> Ints:
     """For each wanted row, how many rows of sorted columns are less, or, with `past_equal`, not greater."""
     if len(columns) == 1 and columns[0].type == pa.int64() and not columns[0].null_count and not wanted[0].null_count:
         found: Ints = np.searchsorted(columns[0].to_numpy(), wanted[0].to_numpy(), "right" if past_equal else "left")

@@ -207,6 +207,18 @@ class BTreeReader:
             block = place.block
             yield Run(block.offset, last - first, block.node.bytes(first, last))
 
+    def run_batches(self, begin: Key | None, end: Key | None, entries: int) -> Iterator[list[Run]]:
+        """As `runs`, some runs with about this number of entries at a time."""
+        taken, count = list[Run](), 0
+        for run in self.runs(begin, end, False, LookupStats()):
+            taken.append(run)
+            count += run.entries
+            if count >= entries:
+                yield taken
+                taken, count = [], 0
+        if taken:
+            yield taken
+
     def decoded(self, runs: Sequence[Run], columns: Sequence[str]) -> list[pa.Array]:
         """These columns of the entries of some runs, one run after the other. DamagedIndexFile where a block is
         damaged."""

@@ -23,7 +23,7 @@ from gnomon.jobs.build import (
 )
 from gnomon.shadow import IndexNotFound, UsageError
 from gnomon.shadow.commit import spec_on_record
-from gnomon.shadow.metadata import DEEP, MOST_FOLDERS
+from gnomon.shadow.metadata import DEEP, MOST_FOLDERS, BucketOrder
 from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -80,6 +80,11 @@ TableVersion = Annotated[
     str | None, typer.Option(help="Index this version of the Delta table, or snapshot of the Iceberg table.")
 ]
 
+Order = Annotated[
+    BucketOrder | None,
+    typer.Option(help="Buckets by the hash of the key, or in ranges of keys: quick answers in key order."),
+]
+
 
 @app.command(cls=BuildCommand)
 def build(
@@ -93,7 +98,8 @@ def build(
         list[str] | None, typer.Option(help="How files are read: name=value, as delimiter=; of CSV; repeatable.")
     ] = None,
     schema: Annotated[str | None, typer.Option(help="Columns of text files or values: 'a bigint, b string'.")] = None,
-    buckets: Annotated[int | None, typer.Option(help="Hash buckets; by default one for 500,000 rows.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="Buckets; by default one for 500,000 rows.")] = None,
+    order: Order = None,
     flat: Layout = None,
     page_maps: PageMaps = None,
     master: Master = None,
@@ -123,6 +129,7 @@ def build(
         adopt=adopt,
         full=full,
         table_version=table_version,
+        order=order,
     )
     with Engines("build", engine, master, conf) as engines:
         planned = plan(source, index, request, engines.read_table)  # a path is planned before Spark starts

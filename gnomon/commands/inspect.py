@@ -10,7 +10,7 @@ from gnomon.commands.output import IndexFolder, complain, counted, megabytes, pr
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
-from gnomon.shadow.metadata import DEEP, Diff, IndexSpec, KeyColumn, View, source_of
+from gnomon.shadow.metadata import DEEP, RANGE, Diff, IndexSpec, KeyColumn, View, source_of
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import LakeTable, table_around
 from gnomon.shadow.verify import appends_report, plain_table
@@ -75,6 +75,7 @@ def describe(index: Index) -> dict[str, Any]:
         },
         "layout": spec.layout,
         "buckets": spec.buckets,
+        "order": spec.order,
         "entries_by_bucket": [by_bucket[bucket] for bucket in range(spec.buckets)],
         "skew": skew([by_bucket[bucket] for bucket in range(spec.buckets)]),
         "partitions": view.snapshot.partitions,
@@ -167,6 +168,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
             f"{state['new']} new, {state['changed']} changed, {state['vanished']} vanished files: run gnomon build"
         )
     location = f"table {source['table']} at {source['location']}" if "table" in source else source["location"]
+    of_ranges = " ranges of keys" if facts["order"] == RANGE else ""
     per_entry = facts["index_bytes"] / max(sum(buckets), 1)
     lines = [
         f"index      {facts['index']}",
@@ -179,7 +181,7 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         f"size       {megabytes(facts['index_bytes'])} in {counted(facts['index_files'], 'index file')} of "
         f"{counted(facts['segments'], 'segment')}, {per_entry:.1f} bytes an entry",
         f"layout     {facts['layout']}",
-        f"buckets    {facts['buckets']}, of {least_to_most(buckets)} entries, the largest "
+        f"buckets    {facts['buckets']}{of_ranges}, of {least_to_most(buckets)} entries, the largest "
         f"{facts['skew']:.2f} times the mean",
         f"coverage   {covered}",
         f"as table   {plain_text(facts['plain_table'])}",

@@ -12,6 +12,7 @@ from gnomon.shadow.maintenance import CompactResult
 from gnomon.shadow.maintenance import compact as compact_index
 from gnomon.shadow.maintenance import rebucket as rebucket_index
 from gnomon.shadow.maintenance import vacuum as vacuum_index
+from gnomon.shadow.metadata import BucketOrder
 from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -47,18 +48,21 @@ def as_text(result: CompactResult) -> str:
 @app.command("rebucket")
 def rebucket(
     index: IndexFolder,
-    buckets: Annotated[int | None, typer.Option(help="The new number of hash buckets.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="The new number of buckets.")] = None,
     flat: Annotated[
         bool | None,
         typer.Option("--flat/--partitioned", help="One set of buckets over all partitions, or one in each."),
+    ] = None,
+    order: Annotated[
+        BucketOrder | None, typer.Option(help="By the hash of the key, or in ranges of keys, which are cut anew.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Distribute all entries to another number of buckets or to another layout, without reading the source. Answers
     stay the same."""
-    if buckets is None and flat is None:
-        raise UsageError("no change; expected --buckets, --flat or --partitioned")
-    result = rebucket_index(storage_at(index), buckets, flat)
+    if buckets is None and flat is None and order is None:
+        raise UsageError("no change; expected --buckets, --order, --flat or --partitioned")
+    result = rebucket_index(storage_at(index), buckets, flat, order)
     if json:
         print_json(result.to_json())
     elif not result.committed:

@@ -445,6 +445,19 @@ class Index:
             table = answer_table(found, state.fetcher, names, rows, partial(_schemas, state))
             yield table.drop_columns([table.column_names[0]])
 
+    def entry_tables(self, asked: RangeQuery, stats: FetchStats | None = None) -> Iterator[pa.Table]:
+        """The entries of a range in Arrow tables of up to PAGE_ROWS rows, from the index alone: the key in the types of
+        the index, the included columns, in a flat index the partition columns, and the pointer."""
+        check_number("limit", asked.limit)
+        state, stats = self._current.state, stats or FetchStats()
+        spec = state.view.spec
+        stored = [column.name for column in (*spec.stored_keys, *spec.include)]
+        names = [*stored, *spec.stored_partitions, *(column.name for column in spec.entries.pointer_columns)]
+        entries = asked.entries(self._lookup, state.view)
+        for table in entries.pages(asked.limit, PAGE_ROWS):
+            yield table.select(entries.columns).rename_columns(names)
+        stats.index.add(entries.cost)
+
     def _ordered(self, state: State, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[Found, str | None]]:
         """The hits of a range, in pages, each with its cursor."""
         check_number("limit", asked.limit)

@@ -13,9 +13,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from gnomon.btree.hashing import SEED, hash_int
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.spark import hands_errors_over, key_spark_type
+from gnomon.indexer.spark import hands_errors_over, key_spark_type, route
 from gnomon.jobs.files import Described, check_visible, listed, scan_file, shares_of
 from gnomon.shadow.commit import write_index_file
 from gnomon.shadow.errors import SourceError
@@ -84,6 +83,7 @@ def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[De
     folders = folders_of(spec, described)
     ordinals = {folder: i for i, folder in enumerate(folders)}
     folder_of = [ordinals[spec.folder_of(one.entry.partition)] for one in described]
+    in_ranges = spec.cuts is not None
     pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
     weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
     shares = shares_of(weights, spark.sparkContext.defaultParallelism)
@@ -98,12 +98,21 @@ def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[De
                 rows, ragged = 0, list[int]()
                 for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split, ragged.append):
                     rows += len(offsets)
-                    numbers = [pa.array(np.full(len(offsets), n, np.int32)) for n in (folder_of[file], file)]
-                    arrays = [*values, *numbers, offsets, sub_offsets, sizes]
+                    folders = np.full(len(offsets), folder_of[file], np.int32)
+                    if in_ranges:
+                        folders = folders * spec.buckets + spec.bucketing.of_columns(values)
+                    of_file = pa.array(np.full(len(offsets), file, np.int32))
+                    arrays = [*values, pa.array(folders, pa.int32()), of_file, offsets, sub_offsets, sizes]
                     yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
                 nulls = [pa.nulls(1, key_type(c.type).arrow) for c in columns]
                 kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
-                counted = (behind, file, rows, 0, min(sum(ragged), MOST_COUNTED))
+                counted = (
+                    behind * spec.buckets if in_ranges else behind,
+                    file,
+                    rows,
+                    0,
+                    min(sum(ragged), MOST_COUNTED),
+                )
                 count = [pa.array([n], kind) for n, kind in zip(counted, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
 
@@ -111,9 +120,11 @@ def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[De
     numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
     schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
     rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
-    bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
-    group = F.least(F.col(FOLDER) * spec.buckets + bucket, F.lit(behind * spec.buckets)).cast("int").alias(GROUP)
-    return rows.select(*names, group, FILE, ROW, SUB, SIZE)
+    group = F.col(FOLDER)  # of ranges of keys the group already, which Spark does not compute
+    if not in_ranges:
+        bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
+        group = F.least(group * spec.buckets + bucket, F.lit(behind * spec.buckets))
+    return rows.select(*names, group.cast("int").alias(GROUP), FILE, ROW, SUB, SIZE)
 
 
 def folders_of(spec: IndexSpec, described: Sequence[Described]) -> list[str]:
@@ -226,9 +237,9 @@ def by_index_file(
     files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
     if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
         tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
-        return entries.repartition(tasks, _route(tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
+        return entries.repartition(tasks, route(F.col(GROUP), tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
     tasks = files + (SUB in entries.columns)  # the last one for the counts of a scan
-    routed = entries.repartition(tasks, _route(tasks))
+    routed = entries.repartition(tasks, route(F.col(GROUP), tasks))
     if not beginning:
         return routed.sortWithinPartitions(*keys, *within_key)
     headed = routed.withColumn(HEAD, head_of(F.col(keys[0]), beginning))
@@ -238,19 +249,6 @@ def by_index_file(
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
     found = row["filter"]
     return IndexFileEntry(**{**row, "filter": found and BloomFilterEntry(**found)})
-
-
-def _route(tasks: int) -> F.Column:
-    """A column whose hash sends group g to task g mod `tasks`. Spark routes a row by the hash of a value, so this
-    function searches a value for each task. Neighbouring buckets of a large partition go to different tasks."""
-    values: dict[int, int] = {}
-    candidate = 0
-    while len(values) < tasks:
-        signed = hash_int(candidate, SEED)
-        values.setdefault((signed - (1 << 32) if signed >> 31 else signed) % tasks, candidate)
-        candidate += 1
-    routes = F.array(*[F.lit(values[task]) for task in range(tasks)])
-    return F.get(routes, F.pmod(F.col(GROUP), F.lit(tasks)))
 
 
 def _writer(

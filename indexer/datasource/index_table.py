@@ -127,8 +127,8 @@ def declaration(spec: IndexSpec, root: str, table: str, form: str = BUCKETED) ->
     partitioned_by = ", ".join(_name(name) for name in spec.partitions)
     partitioned = f"PARTITIONED BY ({partitioned_by}) " if folders else ""
     keys = ", ".join(_name(one.name) for one in schema.keys)
-    clustered = f"CLUSTERED BY ({keys}) INTO {spec.buckets} BUCKETS"
-    return Declaration(f"CREATE TABLE {table} ({columns}) USING {AVRO} {partitioned}{clustered} {location}")
+    clustered = f"CLUSTERED BY ({keys}) INTO {spec.buckets} BUCKETS " if spec.cuts is None else ""
+    return Declaration(f"CREATE TABLE {table} ({columns}) USING {AVRO} {partitioned}{clustered}{location}")
 
 
 def _hive_schema(schema: EntrySchema) -> dict[str, object]:

@@ -7,7 +7,7 @@
 - `keys`      keys in DataFrames
 """
 
-from gnomon.indexer.spark.keys import column, map_batches, quoted, to_buckets, with_keys
+from gnomon.indexer.spark.keys import column, map_batches, quoted, route, to_buckets, with_keys
 from gnomon.indexer.spark.session import is_this_machine, keep_scans_apart, local_session, made_active, spark_stage
 from gnomon.indexer.spark.tasks import (
     SPARK_ERRORS,
@@ -82,6 +82,7 @@ __all__ = [
     "open_in_worker",
     "quoted",
     "rebalanced",
+    "route",
     "ship",
     "source_types",
     "spark_stage",

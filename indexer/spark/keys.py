@@ -1,18 +1,22 @@
 """Keys in DataFrames: casts to the types of the spec, and the shuffle to the tasks of their buckets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
+from gnomon.btree.hashing import SEED, hash_int
 from gnomon.indexer.spark.tasks import hands_errors_over
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
-from gnomon.indexer.spark.versions import ReadColumn, with_read_columns
+from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns
 from gnomon.jobs.load import NoType, check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
+
+BUCKET = "__gnomon_bucket"
 
 
 def quoted(name: str) -> str:
@@ -62,11 +66,33 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
     """Shuffle by key so that each task holds keys of one bucket only.
 
     Spark sends a row to partition pmod(hash(key), n). If n is a multiple of the buckets, partition p holds keys of
-    bucket p mod buckets."""
+    hashed bucket p mod buckets. Of buckets that are ranges, each has as many tasks, to which its keys are hashed."""
     cores = frame.sparkSession.sparkContext.defaultParallelism
-    tasks = spec.buckets * -(-cores // spec.buckets)
+    of_a_bucket = -(-cores // spec.buckets)
     stored = [name for key, name in zip(spec.keys, key_names(spec), strict=True) if not key.partition]
-    return frame.repartition(tasks, *stored)
+    if spec.cuts is None:
+        return frame.repartition(spec.buckets * of_a_bucket, *stored)
+    bucketing = spec.bucketing
+
+    def buckets(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+        return (pa.array(bucketing.of_columns(columns).astype(np.int32)) for columns in batches)
+
+    placed = with_column_in_arrow(frame, BUCKET, IntegerType(), stored, buckets, is_deterministic=True)
+    task = F.col(BUCKET) * of_a_bucket + F.pmod(F.hash(*stored), F.lit(of_a_bucket))
+    return placed.repartition(spec.buckets * of_a_bucket, route(task, spec.buckets * of_a_bucket)).drop(BUCKET)
+
+
+def route(number: Column, tasks: int) -> Column:
+    """A column whose hash sends number n to task n mod `tasks`. Spark routes a row by the hash of a value, so this
+    function searches a value for each task. Neighbouring buckets of a large partition go to different tasks."""
+    values: dict[int, int] = {}
+    candidate = 0
+    while len(values) < tasks:
+        signed = hash_int(candidate, SEED)
+        values.setdefault((signed - (1 << 32) if signed >> 31 else signed) % tasks, candidate)
+        candidate += 1
+    routes = F.array(*[F.lit(values[task]) for task in range(tasks)])
+    return F.get(routes, F.pmod(number, F.lit(tasks)))
 
 
 def map_batches(

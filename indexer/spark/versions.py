@@ -137,6 +137,7 @@ def with_column_in_arrow(
     kind: DataType,
     inputs: Sequence[str],
     function: Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]],
+    is_deterministic: bool = False,
 ) -> DataFrame:
     """The frame with one more column. `function` makes it from the columns `inputs`, for the rows of a task in their
     order. The function maps batches of arrays to arrays. An array need not have the length of its batch, but all
@@ -149,8 +150,9 @@ def with_column_in_arrow(
     def in_arrow(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         yield from function((batch,) if isinstance(batch, pa.Array) else batch for batch in batches)
 
-    # Not deterministic: else Spark may call it twice, or filter the rows before it gets them.
-    made = F.arrow_udf(in_arrow, kind).asNondeterministic()
+    made = F.arrow_udf(in_arrow, kind)
+    if not is_deterministic:  # else Spark may call it twice, or filter the rows before it gets them
+        made = made.asNondeterministic()
     return frame.withColumn(name, made(*map(_column, inputs)))
 
 

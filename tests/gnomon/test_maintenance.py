@@ -131,6 +131,30 @@ def test_rebucket_changes_the_number_of_buckets(lake: Path, capsys: pytest.Captu
     )
 
 
+def test_an_index_in_ranges_of_keys_is_built_shown_and_made_hashed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, index = tmp_path / "source", tmp_path / "index"
+    write_source(source, {"a.parquet": pa.table({"k": [*range(90), *[5] * 60]})})
+    build = ("build", source, index, "--key", "k", "--order", "range", "--engine", "local")
+    assert run(capsys, *build, "--buckets", "10")[0] == 0
+    assert "\nbuckets    7 ranges of keys, of " in run(capsys, "inspect", index)[1]
+    first = run(capsys, "get", index, "--from", "4", "--limit", "3")
+    assert first[1].count("\n") == 3
+    write_source(source, {"b.parquet": pa.table({"k": range(200, 300)})})
+    assert run(capsys, *build, "--buckets", "10")[0] == 0  # key 5 is more than a bucket: there are fewer
+    code, _, err = run(capsys, "build", source, index, "--key", "k", "--order", "hash", "--engine", "local")
+    assert (code, f"or run gnomon rebucket {index} --order hash" in err) == (2, True)
+    found = json_of(capsys, "inspect", index)
+    assert found["order"] == "range"
+    assert found["entries_by_bucket"][-1] > 100
+    assert json_of(capsys, "rebucket", index, "--order", "range", "--buckets", "5")["committed"]
+    assert max(json_of(capsys, "inspect", index)["entries_by_bucket"]) < 100
+    assert json_of(capsys, "rebucket", index, "--order", "hash", "--buckets", "5")["buckets"] == 5
+    assert run(capsys, "get", index, "--from", "4", "--limit", "3")[1] == first[1]
+    assert run(capsys, "verify", index)[0] == 0
+
+
 def test_rebucket_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = run(capsys, "get", lake / "index", "7", "99")
     for layout in ("flat", "partitioned"):
@@ -141,7 +165,7 @@ def test_rebucket_lays_an_index_out_flat_and_in_folders_again(lake: Path, capsys
         assert run(capsys, "get", lake / "index", "7", "99") == before
         assert run(capsys, "verify", lake / "index", "--all")[0] == 0
     code, _, err = run(capsys, "rebucket", lake / "index")
-    assert (code, err) == (2, "gnomon: no change; expected --buckets, --flat or --partitioned\n")
+    assert (code, err) == (2, "gnomon: no change; expected --buckets, --order, --flat or --partitioned\n")
 
 
 def test_inspect_sums_many_partitions_up_and_lists_those_that_are_behind(
@@ -211,7 +235,7 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
     wrong = [
         *(((name, lake / "nowhere"), 3, "not an index") for name in ("history", "verify", "compact", "vacuum")),
         (("rebucket", lake / "nowhere", "--buckets", "3"), 3, "not an index"),
-        (("rebucket", lake / "index"), 2, "expected --buckets, --flat or --partitioned"),
+        (("rebucket", lake / "index"), 2, "expected --buckets, --order, --flat or --partitioned"),
         (("rebucket", lake / "index", "--buckets", "0"), 2, "buckets: expected 1 to 65536, found 0"),
         (("vacuum", lake / "index", "--grace", "soon"), 2, "--grace: expected a number with its unit"),
         (("vacuum", lake / "index", "--keep", "0"), 2, "1 snapshot or more, found"),

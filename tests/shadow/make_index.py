@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnomon.btree.hashing import bucket_of
 from gnomon.btree.key_types import key_type, source_type
 from gnomon.btree.keys import key_array, order_key, stored_values, type_of_arrow
 from gnomon.shadow.commit.full_reindex import newest_number, publish_full, spec_on_record
@@ -206,7 +205,7 @@ def write_entries(storage: Storage, spec: IndexSpec, segment: str, tables: Seque
     keys = list(zip(*stored, strict=True))
     places: dict[tuple[str, int], list[int]] = {}
     for row, (partition, key) in enumerate(zip(entries.column(0).to_pylist(), keys, strict=True)):
-        places.setdefault((partition, bucket_of(key, spec.key_types, spec.buckets)), []).append(row)
+        places.setdefault((partition, spec.bucketing.of(key)), []).append(row)
     written = []
     for (partition, bucket), rows in sorted(places.items()):
         rows.sort(key=lambda row: order_key(keys[row]))

@@ -6,6 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from gnomon.shadow import open_index
+from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.storage import storage_at
 from gnomon.sources import Pointer
 from tests.shadow.make_index import index_source, write_source
 
@@ -15,11 +17,11 @@ KEYS = [None, *range(25)]
 class RandomLake:
     """A source in up to four partitions and its index; each `step` adds, rewrites and removes files, and builds."""
 
-    def __init__(self, root: Path, seed: int, buckets: int = 4, flat: bool = False) -> None:
+    def __init__(self, root: Path, seed: int, buckets: int = 4, flat: bool = False, in_ranges: bool = False) -> None:
         self.source, self.index = root / "lake", root / "index"
         self.random = random.Random(seed)
         self.files: set[str] = set()
-        self._buckets, self._flat = buckets, flat
+        self._buckets, self._flat, self._to_cut = buckets, flat, in_ranges
 
     def step(self) -> None:
         chance = self.random
@@ -33,6 +35,9 @@ class RandomLake:
             write_source(self.source, {path: self._rows()})
             self.files.add(path)
         index_source(self.source, self.index, ["k"], self._buckets, include=["n"], flat=self._flat)
+        if self._to_cut:
+            rebucket(storage_at(str(self.index)), self._buckets, order="range")
+            self._to_cut = False
 
     def _rows(self) -> pa.Table:
         """Up to 60 rows, sometimes none. The size differs each time, so that a rewritten file is noticed."""

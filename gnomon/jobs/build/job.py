@@ -12,6 +12,7 @@ from gnomon.jobs.build.specs import (
     check_case,
     check_ragged,
     check_types,
+    in_ranges,
     infer_schema,
     new_spec,
 )
@@ -22,6 +23,7 @@ from gnomon.shadow.commit import adopt as adopt_source
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance import masks_at, publish_build
 from gnomon.shadow.metadata import (
+    RANGE,
     IndexFileEntry,
     IndexSpec,
     PageMapsEntry,
@@ -97,6 +99,7 @@ def build(
     accept_vanished: bool = False,
     as_files: bool = False,
     table_version: str | int | None = None,
+    order: str | None = None,
 ) -> BuildResult:
     """Index the files of `source` (a path, a URL, `table:db.name`, `delta:/path`, `iceberg:catalog.ns.table`) that the
     newest snapshot of `index` does not cover, and drop those that are gone.
@@ -115,7 +118,8 @@ def build(
     replace them: perhaps a disk is not mounted. `accept_vanished` confirms that they were deleted. UsageError where the
     source belongs to a Delta, Iceberg, Hudi, Lance or Paimon table, or is the output of a streaming query: its files
     hold rows that are not live; `as_files` indexes them nevertheless. `table_version` indexes a Delta or Iceberg table
-    as of an older version. Other errors are in `gnomon.shadow.errors`."""
+    as of an older version. `order` "range" lays a new index out in ranges of keys, for quick answers in key order.
+    Other errors are in `gnomon.shadow.errors`."""
     vanished = Vanished.DROP_ALL if accept_vanished else Vanished.DROP_SOME
     request = BuildRequest(
         keys,
@@ -132,6 +136,7 @@ def build(
         full=full,
         batch=batch,
         table_version=None if table_version is None else str(table_version),
+        order=order,
     )
     engine = LocalEngine() if engine is None else engine
     return build_index(engine, as_location(source), as_location(index), request, progress)
@@ -265,6 +270,9 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
         for one in described:
             check_constants(root.source.versions.content, one.entry.path, one.schema.names)
     probe(storage)
+    if planned.spec is None and request.order == RANGE:
+        with stages.stage("sample"):
+            spec = in_ranges(spec, root, described)
 
     segment = new_segment_id()
     asked = len(described)

@@ -35,8 +35,8 @@ Current = Callable[[], Iterable[FileInfo]]
 @dataclass(frozen=True)
 class Changes:
     """The changes of a commit: one new segment of these files, if any. `dead` has all dead ordinals of the segments it
-    names. `replaced` names the segments whose live source files the new one covers, with the same entries. `buckets` is
-    the new number of buckets of every folder, and `flat` the new layout: both replace all live segments. `columns` are
+    names. `replaced` names the segments whose live source files the new one covers, with the same entries. `relaid` has
+    the new buckets and the new layout, which replace all live segments. `columns` are
     added to the known ones. `folders` are the current folders of a catalog table's partitions (None: unchanged).
     `table` is the version of a lake table that the build read, and `masks` are its deleted rows (None: both
     unchanged)."""
@@ -49,24 +49,21 @@ class Changes:
     batch: str | None = None
     counts: Mapping[str, int] | None = None
     replaced: frozenset[str] = frozenset()
-    buckets: int | None = None
-    flat: bool | None = None
+    relaid: IndexSpec | None = None
     folders: Mapping[str, str] | None = None
     table: TableVersion | None = None
     masks: Masks | None = None
 
     @property
     def replaces_all(self) -> bool:
-        return self.buckets is not None or self.flat is not None
+        return self.relaid is not None
 
     def spec(self, spec: IndexSpec) -> IndexSpec:
         """The spec with the buckets and the layout of these changes."""
-        return replace(
-            spec,
-            buckets=spec.buckets if self.buckets is None else self.buckets,
-            folder_buckets=spec.folder_buckets if self.buckets is None else {},
-            flat=spec.flat if self.flat is None else self.flat,
-        )
+        new = self.relaid
+        if new is None:
+            return spec
+        return replace(spec, buckets=new.buckets, folder_buckets=new.folder_buckets, cuts=new.cuts, flat=new.flat)
 
 
 class State(NamedTuple):

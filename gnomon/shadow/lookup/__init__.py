@@ -24,6 +24,7 @@ from gnomon.shadow.lookup.index_files import (
     INDEX_FILE_SUFFIX,
     covered_in,
     open_filter,
+    open_index_file,
     read_index_file,
     write_index_file,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "entry_rows",
     "matched_entries",
     "open_filter",
+    "open_index_file",
     "parse_key",
     "read_index_file",
     "scan_entries",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
-from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile, bucket_of
+from gnomon.btree import BTreeReader, BTreeWriter, DamagedIndexFile
 from gnomon.btree.blocks import Block, Leaves, LookupStats
 from gnomon.btree.bloom import BloomFilter, BloomFilterReader
 from gnomon.btree.format import SYNC_BYTES
@@ -188,7 +188,7 @@ def open_index_file(
 def _belongs(tree: BTreeReader, segment: Segment, entry: IndexFileEntry, spec: IndexSpec) -> bool:
     """Whether the first entry is in its bucket and names a source file of its partition."""
     return all(
-        bucket_of(key, spec.key_types, spec.buckets_in(entry.partition)) == entry.bucket
+        spec.bucketing_in(entry.partition).of(key) == entry.bucket
         and spec.folder_of(segment.partition_of.get(spec.entries.file_name(segment, entry.partition, value), ELSEWHERE))
         == entry.partition
         for key, value in tree.sample(1)

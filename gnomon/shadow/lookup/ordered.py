@@ -6,6 +6,7 @@ each snapshot that has them."""
 
 import base64
 import binascii
+import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ import pyarrow.compute as pc
 from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key, OrderKey, comparable, compare, order_key, stored_values
+from gnomon.btree.keys import Key, comparable, compare, stored_values
 from gnomon.btree.reader import Run, decoded
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.plan import Lookup, ParsedKey, parse_values
 from gnomon.shadow.lookup.point import Hit, Hits
-from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View
+from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View, bytes_order
 from gnomon.shadow.storage import check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
@@ -117,15 +118,10 @@ def _from_key(spec: IndexSpec, bounds: Range, key: Key, reverse: bool) -> Range:
     """The part of a range from a key on, in the direction of the merge. The range itself where the key lies before."""
     begin, end = key, _after(spec, key)
     if reverse:
-        is_inside = end is not None and (bounds.high is None or _order_of(end) < _order_of(bounds.high))
+        is_inside = end is not None and (bounds.high is None or bytes_order(end) < bytes_order(bounds.high))
         return bounds._replace(high=end) if is_inside else bounds
-    is_inside = bounds.low is None or _order_of(begin) > _order_of(bounds.low)
+    is_inside = bounds.low is None or bytes_order(begin) > bytes_order(bounds.low)
     return bounds._replace(low=begin) if is_inside else bounds
-
-
-def _order_of(key: Key) -> OrderKey:
-    """A key in a form that Python compares; text as its bytes, as bounds may have it."""
-    return order_key(tuple(part.encode() if isinstance(part, str) else part for part in key))
 
 
 def _after_texts(spec: IndexSpec, begin: Key) -> Key | None:
@@ -257,14 +253,17 @@ class OrderedEntries:
         self.range = bounds
         partitions = view.partitions_of(where, bounds.where)
         self.partitions = frozenset(partitions)
-        places = [
-            place
-            for folder in spec.folders_of(partitions)
-            for bucket in range(spec.buckets_in(folder))
-            for place in view.files_of(folder, bucket)
+        in_order: dict[int, list[SegmentFile]] = {}  # hashed buckets are merged together, ranges one after the other
+        for folder in spec.folders_of(partitions):
+            for bucket in spec.bucketing_in(folder).between(bounds.low, bounds.high):
+                in_order.setdefault(0 if spec.cuts is None else bucket, []).extend(view.files_of(folder, bucket))
+        numbers = itertools.count()
+        self._groups = [
+            [_Source(self, next(numbers), place) for place in in_order[number]]
+            for number in sorted(in_order, reverse=reverse)
         ]
+        self._sources = [source for group in self._groups for source in group]
         self.all_live = cache(self._all_live)
-        self._sources = [_Source(self, number, place) for number, place in enumerate(places)]
         parts = {"key": len(spec.key_types), "value": len(spec.entry_schema.values)}
         self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)]
 
@@ -282,13 +281,18 @@ class OrderedEntries:
 
     def batches(self, wanted: int | None) -> Iterator[pa.Table]:
         """The entries in order, in tables. `wanted` is the number of entries that the caller will take, if it knows."""
-        share = MOST_AT_ONCE if wanted is None else max(1, wanted // max(1, len(self._sources)))
+        for group in self._groups:
+            yield from self._merged(group, wanted)
+
+    def _merged(self, group: Sequence[_Source], wanted: int | None) -> Iterator[pa.Table]:
+        share = MOST_AT_ONCE if wanted is None else max(1, wanted // max(1, len(group)))
         pending: list[pa.RecordBatch] = []
-        left = self._sources
+        left, short = group, group  # the sources that have further entries, and those to read next
         while left or pending:
-            pending += self._refill(left, share)
+            pending = [one for one in (*pending, *self._refill(short, share)) if one.num_rows]
             left = [source for source in left if not source.is_done]
             if not pending:
+                short = left
                 continue
             held = pa.Table.from_batches(pending).combine_chunks()
             keys = [comparable(held.column(i), kind) for i, kind in enumerate(self.view.spec.key_types)]
@@ -304,12 +308,9 @@ class OrderedEntries:
             pending = rest.to_batches()
             counts = np.bincount(rest.column(SOURCE).to_numpy(), minlength=len(self._sources))
             share = min(2 * share, MOST_AT_ONCE)
-            self._short = {one.number for one in left if counts[one.number] < share or _equals(one.last, frontier)}
+            short = [one for one in left if counts[one.number] < share or _equals(one.last, frontier)]
 
-    _short: set[int] | None = None  # the numbers of the sources to read next; None: all
-
-    def _refill(self, left: Sequence[_Source], share: int) -> list[pa.RecordBatch]:
-        sources = [one for one in left if self._short is None or one.number in self._short]
+    def _refill(self, sources: Sequence[_Source], share: int) -> list[pa.RecordBatch]:
         calls = [partial(source.pull, share) for source in sources]
         files = self.lookup.index_files
         is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in sources) > 1

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnomon.btree import bucket_of
 from gnomon.btree.blocks import LookupStats
-from gnomon.btree.hashing import buckets_of, plain_column, plain_keys, xxhash64, xxhash64_columns
+from gnomon.btree.hashing import plain_column, xxhash64, xxhash64_columns
 from gnomon.btree.key_types import Stored
-from gnomon.btree.keys import Key
+from gnomon.btree.keys import Key, stored_array
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.index_files import BloomFilters, Flags, IndexFileCache, Numbers, Places
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
@@ -71,21 +70,25 @@ class Keys:
     def __init__(self, spec: IndexSpec, stored: Sequence[Key] = (), columns: Sequence[pa.Array] | None = None) -> None:
         """The keys in stored form, or their columns."""
         self.stored = stored
-        self._types, self._buckets = spec.key_types, spec.buckets
+        self._types, self._bucketing = spec.key_types, spec.bucketing
         self._columns = columns
         self._few = columns is None and len(stored) <= FEW_KEYS
 
     @cached_property
+    def _given(self) -> Sequence[pa.Array]:
+        if self._columns is not None:
+            return self._columns
+        return [stored_array([key[i] for key in self.stored], kind) for i, kind in enumerate(self._types)]
+
+    @cached_property
     def _plain(self) -> list[pa.Array]:
-        if self._columns is None:
-            return plain_keys(self.stored, self._types)
-        return list(map(plain_column, self._columns, self._types))
+        return list(map(plain_column, self._given, self._types))
 
     @cached_property
     def buckets(self) -> Numbers:
         if self._few:
-            return [bucket_of(key, self._types, self._buckets) for key in self.stored]
-        buckets = buckets_of(self._plain, self._buckets)
+            return [self._bucketing.of(key) for key in self.stored]
+        buckets = self._bucketing.of_columns(self._given, self._plain)
         return buckets.tolist() if self._columns is None else buckets
 
     @cached_property

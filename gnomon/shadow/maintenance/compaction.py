@@ -21,10 +21,15 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+import pyarrow as pa
+
+from gnomon.btree.blocks import LookupStats
+from gnomon.btree.keys import Key, stored_array
 from gnomon.shadow.commit import Changes, Current, made_for, new_segment_id, publish
 from gnomon.shadow.errors import CommitLost, ConcurrentCommit, UsageError
-from gnomon.shadow.lookup import write_index_file
+from gnomon.shadow.lookup import open_index_file, write_index_file
 from gnomon.shadow.metadata import (
+    RANGE,
     IndexFileEntry,
     IndexSpec,
     Segment,
@@ -34,10 +39,15 @@ from gnomon.shadow.metadata import (
     View,
     buckets_for,
     check_buckets,
+    check_order,
+    cuts_of,
     open_view,
+    with_cuts,
 )
 from gnomon.shadow.storage import Storage, patiently, probe
 from gnomon.shadow.write import merged
+
+SAMPLED = 20_000  # keys of an index from which its ranges are cut
 
 
 class Rewritten(NamedTuple):
@@ -149,31 +159,56 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
 
 
 @patiently()
-def rebucket(storage: Storage, buckets: int | None = None, flat: bool | None = None) -> CompactResult:
-    """Distribute all live entries to another number of buckets, and lay them out `flat` or in the partitions' folders,
-    as the next snapshot. None keeps the layout or the buckets; a change of the layout without `buckets` takes the
-    number that a first build would choose. Answers stay the same, but the rows of one key may come in another order
-    where the layout changes. UsageError for an index whose source has no partitions; other errors as in `compact`."""
+def rebucket(
+    storage: Storage, buckets: int | None = None, flat: bool | None = None, order: str | None = None
+) -> CompactResult:
+    """Distribute all live entries to another number of buckets, by the hash of the key or in ranges of keys (`order`:
+    "hash" or "range"), and lay them out `flat` or in the partitions' folders, as the next snapshot.
+
+    None keeps the buckets, their order or the layout; a change of order or layout without `buckets` takes the number
+    that a first build would choose. Ranges are cut anew, so that they are about equal: also where the index has ranges
+    and `order` is "range". Answers stay the same, but the rows of one key may come in another order where the layout
+    changes. UsageError for an index whose source has no partitions; other errors as in `compact`."""
     begin = time.perf_counter()
+    check_order(order)
     view = open_view(storage)
     is_other = flat is not None and flat != view.spec.flat
     if is_other and not view.spec.partitions:
         raise UsageError("its source has no partitions; expected one whose layout can be changed", storage.root)
     if is_other:
         view.spec.entries.check_source("a key-value folder keeps its partition folders", storage.root)
-    if buckets is None and is_other:
+    asked_order, order = order, order or view.spec.order
+    if order == RANGE:
+        view.spec.entries.check_source("the buckets of a key-value folder are hashed", storage.root)
+    if buckets is None and (is_other or order != view.spec.order):
         buckets = buckets_for(view.snapshot.partitions, bool(flat))
     if buckets is not None:
         check_buckets(buckets)
     target = replace(
         view.spec,
         buckets=view.spec.buckets if buckets is None else buckets,
+        cuts=None,
         folder_buckets=view.spec.folder_buckets if buckets is None else {},
         flat=view.spec.flat if flat is None else flat,
     )
+    if order == RANGE and (asked_order or target.buckets != view.spec.buckets):
+        target = with_cuts(target, cuts_of(_sample(storage, view), target.key_types, target.buckets))
+    elif order == RANGE:
+        target = replace(target, cuts=view.spec.cuts)
     if target == view.spec:
         return _result(view, view.snapshot, Rewritten([], []), 0, begin)
     return _replace(storage, view, view.segments, target, "rebucket", begin)
+
+
+def _sample(storage: Storage, view: View) -> list[pa.Array]:
+    """Keys of the index, evenly from its index files, as columns."""
+    files = [(segment, file) for segment in view.segments for file in segment.index_files]
+    entries = sum(file.entries for _, file in files)
+    keys: list[Key] = []
+    for place in files:
+        tree = open_index_file(storage, SegmentFile(*place), view.spec, LookupStats())
+        keys += [key for key, _ in tree.sample(-(-SAMPLED * place[1].entries // entries))]
+    return [stored_array([key[i] for key in keys], kind) for i, kind in enumerate(view.spec.key_types)]
 
 
 def _to_replace(view: View, partition: str | None) -> list[Segment]:
@@ -198,7 +233,6 @@ def _replace(
         files = rewrite(storage, view.spec, replaced, target, segment_id)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)
     dropped -= sum(file.entries for file in files.all)
-    of_view = view.spec.buckets, view.spec.folder_buckets
     changes = Changes(
         operation=operation,
         index_files=files.all,
@@ -212,8 +246,7 @@ def _replace(
             "entries_dropped": dropped,
         },
         replaced=frozenset(segment.id for segment in replaced),
-        buckets=target.buckets if (target.buckets, target.folder_buckets) != of_view else None,
-        flat=target.flat if target.flat != view.spec.flat else None,
+        relaid=target if target != view.spec else None,
     )
     snapshot = publish(storage, view.spec, view.snapshot, changes, segment_id)
     return _result(view, snapshot, files, dropped, begin)

@@ -1,6 +1,7 @@
 """The metadata of an index: its spec, snapshots and segments, and the files of its source.
 
 - `spec`             the spec of an index: source, keys, columns, buckets
+- `buckets`          the bucket of a key: by hash, or by the range of keys that it lies in
 - `entry_kinds`      entries that point to rows, and entries that are rows
 - `snapshots`        numbered lists of live segments, and `_shadow/spec.json`
 - `snapshot_view`    one snapshot, opened
@@ -40,6 +41,7 @@ from gnomon.shadow.metadata.append_records import (
     read_batch,
     read_origin,
 )
+from gnomon.shadow.metadata.buckets import HASH, RANGE, BucketOrder, bytes_order, cuts_of
 from gnomon.shadow.metadata.entry_kinds import POINTER_SCHEMA, POINTER_TYPES, VALUES
 from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
 from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
@@ -112,6 +114,7 @@ from gnomon.shadow.metadata.spec import (
     check_columns,
     check_names,
     check_number,
+    check_order,
     check_same,
     is_better_flat,
     most_maps,
@@ -121,6 +124,7 @@ from gnomon.shadow.metadata.spec import (
     shown,
     source_named,
     spec_differences,
+    with_cuts,
 )
 
 __all__ = [
@@ -131,6 +135,7 @@ __all__ = [
     "DEEP",
     "DONE",
     "ENTRIES_PER_BUCKET",
+    "HASH",
     "MASKS_FOLDER",
     "MISSING",
     "MOST_BUCKETS",
@@ -139,6 +144,7 @@ __all__ = [
     "ORIGIN_PATH",
     "POINTER_SCHEMA",
     "POINTER_TYPES",
+    "RANGE",
     "REJECTED_FOLDER",
     "SEGMENT_FOLDER",
     "SNAPSHOT_NAME",
@@ -150,6 +156,7 @@ __all__ = [
     "AppendedFile",
     "Batch",
     "BloomFilterEntry",
+    "BucketOrder",
     "CatalogSource",
     "Diff",
     "DigestChecks",
@@ -180,14 +187,17 @@ __all__ = [
     "append_path",
     "batch_path",
     "buckets_for",
+    "bytes_order",
     "check_apart",
     "check_buckets",
     "check_columns",
     "check_names",
     "check_number",
+    "check_order",
     "check_same",
     "commit",
     "create_first_spec",
+    "cuts_of",
     "diff",
     "digest_and_rows",
     "encode_append",
@@ -236,6 +246,7 @@ __all__ = [
     "table_of",
     "uncovered",
     "utc_now",
+    "with_cuts",
     "within",
     "without_vanished",
     "write_masks",

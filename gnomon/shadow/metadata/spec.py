@@ -1,5 +1,7 @@
 """The spec of an index: source, keys, included columns, buckets, hash."""
 
+import json
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,9 +11,11 @@ from typing import Any, Literal, cast
 from gnomon.base.errors import Action
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.hashing import HASH_NAME, SEED
-from gnomon.btree.key_types import MAPPED, is_key_type
+from gnomon.btree.key_types import MAPPED, is_key_type, key_type
+from gnomon.btree.keys import Key
 from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
 from gnomon.shadow.errors import DamagedMetadata, NewerFormat, SpecMismatch, UsageError
+from gnomon.shadow.metadata.buckets import HASH, RANGE, BucketOrder, Buckets, HashBuckets, RangeBuckets, is_ascending
 from gnomon.shadow.metadata.entry_kinds import (
     FLAT,
     POINTER_ENTRIES,
@@ -24,7 +28,7 @@ from gnomon.shadow.tables import TABLE_PREFIX, is_lake
 from gnomon.sources import DECLARED
 
 FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
-HASH = {"name": HASH_NAME, "seed": SEED}
+HASHED, IN_RANGES = {"name": HASH_NAME, "seed": SEED}, {"name": RANGE}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # in the largest partition (flat: in all), to choose a bucket count that is not given
 MOST_FOLDERS = 32  # with more partitions, a first build lays the index out flat by default
@@ -139,7 +143,8 @@ class IndexSpec:
     formats whose files do not declare them; it grows with the files. `page_maps`: builds record the page maps of the
     files that they index; where it is DEEP, also the value maps of their pages. The format VALUES has no source:
     `include` has the columns, which only the entries hold, and entries have no pointers. `folder_buckets` is the number
-    of buckets of each partition folder of it; each number divides `buckets`, the number of all other folders.
+    of buckets of each partition folder of it; each number divides `buckets`, the number of all other folders. `cuts`
+    are the keys between buckets that are ranges of keys, in stored form; None where keys are hashed.
 
     For a table, `partition_types` has the types of the partition columns, in order, and `schema` its other columns as
     it declares them now; for a lake table, `schema` names its columns in the files, too. For other sources
@@ -157,6 +162,24 @@ class IndexSpec:
     page_maps: PageMapsSetting = False
     partition_types: Mapping[str, str] = field(default_factory=dict)
     folder_buckets: Mapping[str, int] = field(default_factory=dict)
+    cuts: tuple[Key, ...] | None = None
+
+    @property
+    def order(self) -> BucketOrder:
+        """How keys are distributed to buckets: by hash, or in ranges."""
+        return HASH if self.cuts is None else RANGE
+
+    @cached_property
+    def bucketing(self) -> Buckets:
+        """The bucket of each key, in folders with `buckets` buckets."""
+        if self.cuts is not None:
+            return RangeBuckets(self.key_types, self.cuts)
+        return HashBuckets(self.key_types, self.buckets)
+
+    def bucketing_in(self, folder: str) -> Buckets:
+        """The bucket of each key in a folder of index files."""
+        number = self.folder_buckets.get(folder)
+        return self.bucketing if number is None else HashBuckets(self.key_types, number)
 
     @property
     def holds_values(self) -> bool:
@@ -264,16 +287,20 @@ class IndexSpec:
             "keys": [_column_json(key, self.file_names) for key in self.keys],
             "include": [_column_json(column, self.file_names) for column in self.include],
             "buckets": self.buckets,
-            "hash": HASH,
+            "hash": HASHED if self.cuts is None else IN_RANGES,
         }
+        content |= {} if self.cuts is None else {"cuts": [self._cut_json(cut) for cut in self.cuts]}
         content |= {"partition_types": dict(self.partition_types)} if self.partition_types else {}
         content |= {"folder_buckets": dict(self.folder_buckets)} if self.folder_buckets else {}
         return content | ({"page_maps": self.page_maps} if self.page_maps else {})
 
+    def _cut_json(self, cut: Key) -> list[Any]:
+        return [key_type(kind).to_json(value) for value, kind in zip(cut, self.key_types, strict=True)]
+
     def is_like(self, other: "IndexSpec") -> bool:
         """Whether both specs define the same entries. Name and place of the source, buckets, layout, inferred columns
         and `page_maps` may differ."""
-        names = ("source", "buckets", "folder_buckets", "flat", "schema", "page_maps")
+        names = ("source", "buckets", "folder_buckets", "cuts", "flat", "schema", "page_maps")
         may_differ = {name: getattr(other, name) for name in names}
         are_files = isinstance(self.source, OneFile) == isinstance(other.source, OneFile)
         return are_files and replace(self, **may_differ) == other
@@ -314,7 +341,8 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
         spec = _spec(content)
         known = _is_known(spec, content)
         astray = [folder for folder, number in spec.folder_buckets.items() if number < 1 or spec.buckets % number]
-    except (KeyError, TypeError, AttributeError) as error:
+        is_cut = spec.cuts is None or (len(spec.cuts) == spec.buckets - 1 and is_ascending(spec.cuts))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedMetadata(f"not a spec ({error!r})", where, 0, action=Action.BUILD_FULL) from None
     if astray:
         raise DamagedMetadata(
@@ -325,6 +353,9 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
             expected=f"a number of buckets that divides {spec.buckets}",
             found=spec.folder_buckets[astray[0]],
         )
+    if not is_cut:
+        what = f"expected {spec.buckets - 1} ascending cuts for {spec.buckets} buckets"
+        raise DamagedMetadata(what, where, 0, action=Action.BUILD_FULL)
     if not known:
         raise NewerFormat(
             "a hash, a layout, a key type or page maps that this program does not know", where, action=Action.UPGRADE
@@ -334,7 +365,7 @@ def parse_spec(content: Any, where: str) -> IndexSpec:
 
 def _spec(content: dict[str, Any]) -> IndexSpec:
     source = content["source"]
-    return IndexSpec(
+    spec = IndexSpec(
         source=_source(source),
         format=source["format"],
         partitions=tuple(content["partitions"]),
@@ -348,6 +379,13 @@ def _spec(content: dict[str, Any]) -> IndexSpec:
         partition_types=dict(content.get("partition_types", {})),
         folder_buckets=dict(content.get("folder_buckets", {})),
     )
+    return replace(spec, cuts=_cuts(spec, content["cuts"])) if "cuts" in content else spec
+
+
+def _cuts(spec: IndexSpec, content: list[list[Any]]) -> tuple[Key, ...]:
+    names = [(key_type(key.type), key.name) for key in spec.stored_keys]
+    cuts = (zip(cut, names, strict=True) for cut in content)
+    return tuple(tuple(kind.to_stored(value, name) for value, (kind, name) in cut) for cut in cuts)
 
 
 def _source(content: dict[str, Any]) -> Source:
@@ -381,7 +419,8 @@ def _is_known(spec: IndexSpec, content: dict[str, Any]) -> bool:
     types_known = all(is_key_type(column.type) and column.source_type in (None, *MAPPED) for column in columns)
     types_known = types_known and all(map(is_key_type, spec.partition_types.values()))
     types_known = types_known and spec.page_maps in (False, True, DEEP)
-    return types_known and content["layout"] == spec.layout and content["hash"] == HASH
+    types_known = types_known and content["layout"] == spec.layout
+    return types_known and content["hash"] == (HASHED if spec.cuts is None else IN_RANGES)
 
 
 def spec_differences(before: IndexSpec, after: IndexSpec) -> list[tuple[str, Any, Any]]:
@@ -408,6 +447,9 @@ def _shown_column(column: dict[str, Any]) -> str:
 def _members(spec: IndexSpec) -> dict[str, Any]:
     content = spec.to_json()
     source = content.pop("source")
+    del content["hash"]
+    cuts = json.dumps(content.pop("cuts", [])).encode()
+    content["order"] = f"{spec.order} cut at {zlib.crc32(cuts):08x}" if spec.cuts else str(spec.order)
     return {f"source {name}": value for name, value in source.items()} | content
 
 
@@ -421,6 +463,7 @@ def check_same(existing: IndexSpec, wanted: IndexSpec, where: str) -> None:
         names = {name for name, _, _ in differences}
         cure = ", or say --adopt where SOURCE is a copy" if "source location" in names else ""
         cure += f", or run gnomon rebucket {where} --buckets {wanted.buckets}" if "buckets" in names else ""
+        cure += f", or run gnomon rebucket {where} --order {wanted.order}" if "order" in names else ""
         layout = "--flat" if wanted.flat else "--partitioned"
         cure += f", or run gnomon rebucket {where} {layout}" if "layout" in names else ""
         is_of_table = "partitions" in names and wanted.is_of_table
@@ -458,6 +501,17 @@ def check_buckets(buckets: object) -> None:
     """Raise UsageError for a number of buckets that an index cannot have."""
     if not isinstance(buckets, int) or not 1 <= buckets <= MOST_BUCKETS:
         raise UsageError("buckets", expected=f"1 to {MOST_BUCKETS}", found=repr(buckets))
+
+
+def check_order(order: object) -> None:
+    """Raise UsageError unless `order` is None, "hash" or "range"."""
+    if order not in (*BucketOrder, None):
+        raise UsageError("order", expected=" or ".join(BucketOrder), found=repr(order))
+
+
+def with_cuts(spec: IndexSpec, cuts: tuple[Key, ...]) -> IndexSpec:
+    """The spec of an index whose buckets are the ranges between these keys."""
+    return replace(spec, cuts=cuts, buckets=len(cuts) + 1)
 
 
 def check_columns(spec: IndexSpec) -> None:

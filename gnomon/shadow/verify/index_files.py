@@ -16,7 +16,7 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader
 from gnomon.btree.bloom import BloomFilterReader
-from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, adjacent, stored_values
 from gnomon.shadow.errors import DamagedIndexFile
@@ -163,7 +163,7 @@ class FolderProof:
         strangers: list[str] = []
         for batch in self._batches(data, entry):
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
-            misplaced += int((buckets_of(keys, self._spec.buckets) != entry.bucket).sum())
+            misplaced += int((self._spec.bucketing.of_columns(batch.columns, keys) != entry.bucket).sum())
             if filter_ is not None:
                 denied += self._denied(filter_, xxhash64_columns(keys))
             files = pc.fill_null(pc.index_in(batch.column(FILENAME), self._names), -1).to_numpy()

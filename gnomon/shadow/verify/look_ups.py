@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.base.errors import Action
-from gnomon.btree.hashing import buckets_of, plain_column, xxhash64_columns
+from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch import Fetcher, FetchReads, PartitionColumns
 from gnomon.shadow.index import Index
@@ -200,7 +200,8 @@ class _ValuesProof(FolderProof):
             if self.first is None and batch.num_rows:
                 self.first = entry, batch.slice(0, 1)
             keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self._spec.key_types)]
-            misplaced += int((buckets_of(keys, self._spec.buckets_in(entry.partition)) != entry.bucket).sum())
+            buckets = self._spec.bucketing_in(entry.partition).of_columns(batch.columns, keys)
+            misplaced += int((buckets != entry.bucket).sum())
             if filter_ is not None:
                 denied += self._denied(filter_, xxhash64_columns(keys))
             seen += batch.num_rows

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyroaring import BitMap64
 
 from gnomon.base.errors import Action
-from gnomon.btree import BTreeReader, DamagedIndexFile, bucket_of
+from gnomon.btree import BTreeReader, DamagedIndexFile
 from gnomon.btree.hashing import xxhash64
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, SourceNotFound
@@ -86,7 +86,7 @@ def sampled(
         filter_ = open_filter(index, entry.filter) if entry.filter is not None else None
         with index.open(entry.path) as reader:
             for key, value in BTreeReader(reader, action=spec.remedy).sample(ENTRIES_PER_FILE):
-                bucket = bucket_of(key, spec.key_types, spec.buckets_in(entry.partition))
+                bucket = spec.bucketing_in(entry.partition).of(key)
                 if bucket != entry.bucket:
                     what = f"holds an entry of bucket {bucket}, which belongs elsewhere"
                     raise DamagedIndexFile(what, f"{index.root}/{entry.path}", 0, action=spec.remedy)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.hashing import buckets_of, plain_column
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
 from gnomon.shadow.errors import UnsupportedFormat
@@ -158,8 +157,7 @@ def _table(spec: IndexSpec, entries: Entries, folder_of: npt.NDArray[np.int32]) 
     """The entries as a table, with the number of the source file (FILE) in place of its name, and the number of the
     index file (GROUP). The key, the file, and the row in the file come first, since the table is sorted by them."""
     columns, keys = entries.columns, len(spec.stored_keys)
-    plain = [plain_column(value, kind) for value, kind in zip(columns, spec.key_types, strict=False)]
-    groups = folder_of[entries.files] * spec.buckets + buckets_of(plain, spec.buckets)
+    groups = folder_of[entries.files] * spec.buckets + spec.bucketing.of_columns(columns)
     named = {str(i): column for i, column in enumerate(columns)}
     row = len(columns) - 1 - OFFSETS
     order = [*map(str, range(keys)), FILE, *map(str, range(row, row + OFFSETS))]

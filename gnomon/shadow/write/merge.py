@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
-from gnomon.btree.hashing import plain_column, spark_hash_columns
 from gnomon.shadow.lookup import read_index_file
 from gnomon.shadow.metadata import NOT_LIVE, IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import Storage
@@ -70,8 +69,8 @@ class _Merge:
     target: IndexSpec
 
     def run(self) -> Iterator[Merged]:
-        # The entries of a bucket come only from the old buckets with the same number modulo the common divisor.
-        step = gcd(self.spec.buckets, self.target.buckets)
+        # The entries of a hashed bucket come only from the old buckets with the same number modulo the common divisor.
+        step = gcd(self.spec.buckets, self.target.buckets) if self._are_alike else 1
         for residue in range(step):
             parts = [part for part in self.parts if part.file.bucket % step == residue]
             if parts:
@@ -82,7 +81,7 @@ class _Merge:
         and merges some of the buckets. If the target gets partition folders, a pass may merge some of the folders
         only."""
         relaid = self.spec.flat != self.target.flat
-        limit = RELAID_AT_ONCE if relaid else BYTES_AT_ONCE
+        limit = RELAID_AT_ONCE if relaid or not self._are_alike else BYTES_AT_ONCE
         passes = -(-sum(part.file.size for part in parts) // limit) or 1
         buckets = list(_cut(targets, min(len(targets), passes)))
         folders = range(len(self._folders)) if relaid else range(1)
@@ -123,12 +122,12 @@ class _Merge:
             MemoryFile(read_index_file(self.storage, self.spec, part.file), where), action=self.spec.remedy
         )
         liveness = Liveness(self.spec, part.segment, part.file, self.storage.root)
-        for batch in tree.scan_batches([column.name for column in self.spec.entry_schema.columns]):
-            keys = [plain_column(batch.column(i), kind) for i, kind in enumerate(self.spec.key_types)]
-            hashes = spark_hash_columns(keys).astype(np.int64)
-            if (hashes % self.spec.buckets != part.file.bucket).any():
+        for batch in self._read(tree, wanted):
+            buckets = targets = self.spec.bucketing.of_columns(batch.columns)
+            if (buckets != part.file.bucket).any():
                 raise DamagedIndexFile("holds an entry of another bucket", where, 0, action=self.spec.remedy)
-            targets = hashes % self.target.buckets
+            if self.target.bucketing != self.spec.bucketing:
+                targets = self.target.bucketing.of_columns(batch.columns)
             chosen = (targets >= wanted.start) & (targets < wanted.stop)
             columns = {name: _long(batch.column(place)) for name, place in self._taken.items()}
             # Entries of masked rows stay: an older version of the table, which a RESTORE may bring back, has the rows.
@@ -144,6 +143,22 @@ class _Merge:
             if chosen.any():
                 table = pa.table({**columns, FILE: pa.array(files), GROUP: pa.array(targets)})
                 yield table.filter(pa.array(chosen))
+
+    def _read(self, tree: BTreeReader, wanted: range) -> Iterator[pa.RecordBatch]:
+        """The entries of an index file that may go to the wanted buckets."""
+        names = [column.name for column in self.spec.entry_schema.columns]
+        if self._are_alike or self.target.cuts is None:
+            yield from tree.scan_batches(names)
+            return
+        cuts = (None, *self.target.cuts, None)  # those before and after each bucket
+        low, high = cuts[wanted.start], cuts[wanted.stop]
+        for runs in tree.run_batches(low, high, BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays(tree.decoded(runs, names), names)
+
+    @cached_property
+    def _are_alike(self) -> bool:
+        """Whether the buckets of the target are those of the index, or both are hashed."""
+        return self.spec.cuts == self.target.cuts
 
     @cached_property
     def _taken(self) -> dict[str, int]:

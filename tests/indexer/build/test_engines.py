@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from gnomon.indexer.build import SparkEngine, write_btree
 from gnomon.jobs.build import BuildRequest, BuildResult, LocalEngine, LocalValues, build_index, write_rows
 from gnomon.shadow import open_index
-from gnomon.shadow.metadata import DEEP
+from gnomon.shadow.metadata import DEEP, BucketOrder
 from tests.indexer.test_formats import CASES, ENDINGS, rows_of
 from tests.profiles import cases
 
@@ -122,7 +122,10 @@ def test_both_sort_each_key_type_in_the_same_order(both: Any, tmp_path: Path, ke
         pq.write_table(
             pa.table(dict(some_of_each_type(400, i))), tmp_path / "source" / f"{i}.parquet", row_group_size=150
         )
-    both(BuildRequest([key], buckets=4))
+    for order in BucketOrder:
+        both(BuildRequest([key], buckets=4, order=order))
+        for folder in ("by-spark", "here"):
+            (tmp_path / folder).rename(tmp_path / f"{folder}-{order}")
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -131,7 +134,8 @@ def test_both_write_the_same_bytes_for_composite_keys(both: Any, tmp_path: Path,
         folder = tmp_path / "source" / f"dt={i % 3}"
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(dict(some_of_each_type(300, i))), folder / f"{i}.parquet")
-    both(BuildRequest(["s", "d", "dt"] if not flat else ["s", "d"], ["n", "day"], buckets=3, flat=flat))
+    keys, order = (["s", "d"], "range") if flat else (["s", "d", "dt"], "hash")
+    both(BuildRequest(keys, ["n", "day"], buckets=3, flat=flat, order=order))
 
 
 @pytest.mark.parametrize("page_maps", [True, DEEP])

@@ -244,7 +244,7 @@ def follow(table: ChangingTable, index: str, chance: random.Random, steps: int) 
             done["built"] += 1
         if chance.random() < 0.1:
             compact(storage_at(index))
-            rebucket(storage_at(index), chance.randrange(1, 5))
+            rebucket(storage_at(index), chance.randrange(1, 5), order=chance.choice(["hash", "range"]))
             request = BuildRequest(["id"])
         compared(open_index(index, newest=True), expected)
         done["keys compared"] += KEYS

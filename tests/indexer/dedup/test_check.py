@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from gnomon import shadow
 from gnomon.indexer import filter_new
 from gnomon.indexer.dedup import check as dedup_module
+from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.storage import storage_at
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -37,7 +39,9 @@ def batch(spark: SparkSession, begin: int, end: int, extra: list[tuple[object, .
     return spark.createDataFrame(rows + (extra or []), SCHEMA)
 
 
-def test_only_rows_whose_key_is_not_in_the_source_are_new(spark: SparkSession, index: str) -> None:
+@pytest.mark.parametrize("order", ["hash", "range"])
+def test_only_rows_whose_key_is_not_in_the_source_are_new(spark: SparkSession, index: str, order: str) -> None:
+    rebucket(storage_at(index), 5, order=order)
     nulls = [(1, None, None, "null again"), (1, None, "b1", "half null"), (1, None, "b1", "half null too")]
     new = filter_new(spark, index, batch(spark, 90, 130, [*nulls, (1, "a10", "b0", "twice")]))
     keys = sorted((row.a or "", row.b or "") for row in new.collect())

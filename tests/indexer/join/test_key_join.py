@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from gnomon import shadow
 from gnomon.indexer import join_with_index
 from gnomon.indexer.join.key_join import lookup_counters
+from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.storage import storage_at
 from gnomon.sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source
 
@@ -33,9 +35,13 @@ def crawl(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
         if i == 1:
             for file in sorted((root / "source/dt=2026-01-02").glob("*.parquet"))[:2]:
                 file.unlink()
-        for name, flat in (("index", False), ("flat", True)):
+        for name, flat in (("index", False), ("flat", True), ("ranges", False)):
             index_source(root / "source", root / name, ["url"], 3, ["score", "ts"], flat)
-        index_source(root / "source", root / "pair", ["url", "dt", "code"], 2)
+        for name in ("pair", "pair ranges"):
+            index_source(root / "source", root / name, ["url", "dt", "code"], 2)
+        if not i:  # later parts have keys beyond the ranges
+            rebucket(storage_at(str(root / "ranges")), 5, order="range")
+            rebucket(storage_at(str(root / "pair ranges")), 3, order="range")
     return root
 
 
@@ -86,7 +92,13 @@ def compared(
 
 @pytest.mark.parametrize(
     ("index", "how", "null_safe"),
-    [("index", "inner", False), ("index", "left", True), ("flat", "left", False), ("flat", "inner", True)],
+    [
+        ("index", "inner", False),
+        ("index", "left", True),
+        ("flat", "left", False),
+        ("ranges", "inner", True),
+        ("ranges", "left", False),
+    ],
 )
 def test_a_join_equals_a_plain_join(spark: SparkSession, crawl: Path, index: str, how: str, null_safe: bool) -> None:
     sample = sample_of(spark).drop("dt", "code")
@@ -97,7 +109,7 @@ def test_a_join_equals_a_plain_join(spark: SparkSession, crawl: Path, index: str
     assert same(joined.drop(*POINTER_COLUMNS), expected)
 
 
-@pytest.mark.parametrize(("index", "null_safe"), [("index", False), ("index", True), ("flat", True)])
+@pytest.mark.parametrize(("index", "null_safe"), [("index", False), ("ranges", True), ("flat", True)])
 def test_within_narrows_to_the_partition_that_each_row_names(
     spark: SparkSession, crawl: Path, index: str, null_safe: bool
 ) -> None:
@@ -108,12 +120,14 @@ def test_within_narrows_to_the_partition_that_each_row_names(
     assert same(joined.drop(*POINTER_COLUMNS), expected)
 
 
-@pytest.mark.parametrize(("how", "null_safe"), [("left", False), ("left", True), ("inner", True)])
+@pytest.mark.parametrize(
+    ("index", "how", "null_safe"), [("pair", "left", False), ("pair ranges", "left", True), ("pair", "inner", True)]
+)
 def test_a_composite_key_with_a_partition_column_equals_a_plain_join(
-    spark: SparkSession, crawl: Path, how: str, null_safe: bool
+    spark: SparkSession, crawl: Path, index: str, how: str, null_safe: bool
 ) -> None:
     sample = sample_of(spark)
-    joined = join_with_index(spark, f"{crawl}/pair", sample, how, null_safe)
+    joined = join_with_index(spark, f"{crawl}/{index}", sample, how, null_safe)
     assert joined.columns == [*sample.columns, *POINTER_COLUMNS]
     expected = compared(sample, source_of(spark, crawl), ["url", "dt", "code"], how, null_safe, [])
     assert same(joined.drop(*POINTER_COLUMNS), expected)

@@ -196,7 +196,9 @@ def test_a_segment_that_others_replaced_is_not_replaced_again() -> None:
 
 def test_a_segment_added_while_buckets_are_changed_is_not_left_in_the_old_ones() -> None:
     ours = segment("new", {"a": 1, "b": 1, "c": 1})
-    changes = Changes("rebucket", (), ours.source_files, {}, {}, replaced=frozenset("st"), buckets=8)
+    changes = Changes(
+        "rebucket", (), ours.source_files, {}, {}, replaced=frozenset("st"), relaid=replace(SPEC, buckets=8)
+    )
     check_changes(BASE, changes, ours)
     assert not nothing_left(BASE, rebase(BASE, BASE, changes, ours), changes)
     with pytest.raises(ConcurrentCommit, match="segment u was added by another commit while buckets or"):
@@ -247,7 +249,7 @@ def test_the_source_is_listed_once_and_only_where_it_decides() -> None:
             "replaced are not those of the snapshot",
         ),
         (
-            Changes("rebucket", (), (), {}, {}, replaced=frozenset("t"), buckets=8),
+            Changes("rebucket", (), (), {}, {}, replaced=frozenset("t"), relaid=replace(SPEC, buckets=8)),
             segment("new", {"c": 1}),
             "replaced are not those of the snapshot",
         ),

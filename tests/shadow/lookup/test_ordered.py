@@ -1,10 +1,6 @@
 """Ranges of keys: the rows of a random lake in key order, as Python sorts them."""
 
-import datetime as dt
-import decimal
-import math
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,32 +13,14 @@ from gnomon.btree.keys import order_key
 from gnomon.jobs.build import build
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.lookup import RangeQuery
+from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.storage import storage_at
 from tests.profiles import examples
+from tests.shadow.key_values import VALUES
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.random_lake import RandomLake
 
 Row = dict[str, Any]
-DAY = dt.date(2026, 1, 1)
-FLOATS = [math.nan, math.inf, 0.0, 1.5, -2.5, 3.25]
-TEXTS = ["", "a", "ab", "é", "\U0001f600", "\uffff", "a\0"]
-VALUES: dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]] = {
-    "tinyint": (pa.int8(), lambda chance: chance.choice([-128, 127, *range(-9, 9)])),
-    "bigint": (pa.int64(), lambda chance: chance.choice([-(2**63), 2**63 - 1, *range(-50, 50)])),
-    "boolean": (pa.bool_(), lambda chance: chance.random() < 0.5),
-    "double": (
-        pa.float64(),
-        lambda chance: chance.choice([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-300, 1.5, -2.5]),
-    ),
-    "float": (pa.float32(), lambda chance: chance.choice([math.nan, math.inf, 0.0, 1.5, -2.5, 3.25])),
-    "decimal": (pa.decimal128(9, 2), lambda chance: decimal.Decimal(chance.randrange(-500, 500)) / 100),
-    "date": (pa.date32(), lambda chance: DAY + dt.timedelta(chance.randrange(40))),
-    "timestamp": (pa.timestamp("us"), lambda chance: dt.datetime(2026, 1, 1, 0, 0, chance.randrange(50))),
-    "string": (
-        pa.string(),
-        lambda chance: chance.choice(["", "a", "ab", "é", "\U0001f600", "\uffff", "a\0"]) + str(chance.randrange(9)),
-    ),
-    "binary": (pa.binary(), lambda chance: bytes(chance.choice([0, 1, 127, 255]) for _ in range(chance.randrange(4)))),
-}
 
 
 class Lake(NamedTuple):
@@ -57,8 +35,9 @@ class Lake(NamedTuple):
         return order_key(tuple(0.0 if value == 0 and isinstance(value, float) else value for value in values))
 
 
-def make(root: Path, kinds: list[str], chance: random.Random) -> Lake:
-    """A lake with null and equal keys, in segments, with a file that is gone."""
+def make(root: Path, kinds: list[str], chance: random.Random, order: str = "hash") -> Lake:
+    """A lake with null and equal keys, in segments, with a file that is gone. The ranges of `order` "range" are cut
+    from the first files."""
     keys = [f"k{i}" for i in range(len(kinds))]
     files: dict[str, pa.Table] = {}
     for number in range(4):
@@ -70,6 +49,8 @@ def make(root: Path, kinds: list[str], chance: random.Random) -> Lake:
         files[f"p={number % 2}/f{number}.parquet"] = pa.table({**columns, "n": pa.array(range(count), pa.int32())})
         write_source(root / "lake", files)
         index_source(root / "lake", root / "index", keys, chance.randrange(1, 5))
+        if order == "range" and number == 2:
+            rebucket(storage_at(str(root / "index")), chance.randrange(2, 9), order=order)
     del files["p=0/f0.parquet"]
     (root / "lake/p=0/f0.parquet").unlink()
     index_source(root / "lake", root / "index", keys)
@@ -83,10 +64,11 @@ def shown(rows: list[Row]) -> list[str]:
     return list(map(repr, rows))
 
 
+@pytest.mark.parametrize("order", ["hash", "range"])
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_range_has_the_rows_that_python_sorts_between_its_ends(tmp_path: Path, kind: str) -> None:
+def test_a_range_has_the_rows_that_python_sorts_between_its_ends(tmp_path: Path, kind: str, order: str) -> None:
     chance = random.Random(kind)
-    lake = make(tmp_path, [kind], chance)
+    lake = make(tmp_path, [kind], chance, order)
 
     def key(value: object) -> Any:
         return lake.order({"k0": value})
@@ -108,9 +90,10 @@ def test_a_range_has_the_rows_that_python_sorts_between_its_ends(tmp_path: Path,
         assert shown(list(found)) == shown(expected[:limit])
 
 
-def test_a_range_of_a_key_of_several_columns_is_between_the_first_values_of_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["hash", "range"])
+def test_a_range_of_a_key_of_several_columns_is_between_the_first_values_of_keys(tmp_path: Path, order: str) -> None:
     chance = random.Random(7)
-    lake = make(tmp_path, ["tinyint", "string", "date"], chance)
+    lake = make(tmp_path, ["tinyint", "string", "date"], chance, order)
     for _ in range(examples(100)):
         kinds = ("tinyint", "string", "date")
         low, high = (tuple(VALUES[kind][1](chance) for kind in kinds[: chance.randrange(1, 4)]) for _ in "12")
@@ -133,7 +116,7 @@ def test_a_range_of_a_key_of_several_columns_is_between_the_first_values_of_keys
 
 @pytest.mark.parametrize("prefix", ["", "a", "ab1", "é", "\U0001f600", "\uffff", "a\0", "zz"])
 def test_a_prefix_has_the_keys_that_begin_with_it(tmp_path: Path, prefix: str) -> None:
-    lake = make(tmp_path, ["string"], random.Random(3))
+    lake = make(tmp_path, ["string"], random.Random(3), "range" if len(prefix) % 2 else "hash")
     expected = [row for row in lake.rows if row["k0"] is not None and row["k0"].startswith(prefix)]
     assert list(lake.index.range(prefix=prefix)) == expected
     assert list(lake.index.range(prefix=prefix, reverse=True, limit=5)) == expected[::-1][:5]
@@ -193,9 +176,10 @@ def test_rows_of_a_cursor_whose_file_is_rewritten_come_again_and_none_is_missing
     assert [row["n"] for row in open_index(str(tmp_path / "index")).range(after=page.cursor)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("in_ranges", [False, True])
 @pytest.mark.parametrize("flat", [False, True])
-def test_ranges_are_those_of_a_lake_that_changes(tmp_path: Path, flat: bool) -> None:
-    lake = RandomLake(tmp_path, 4, flat=flat)
+def test_ranges_are_those_of_a_lake_that_changes(tmp_path: Path, flat: bool, in_ranges: bool) -> None:
+    lake = RandomLake(tmp_path, 4, flat=flat, in_ranges=in_ranges)
     for _ in range(examples(12)):
         lake.step()
         opened = open_index(str(lake.index))

@@ -33,7 +33,7 @@ def covered(view: View) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.slow
 def test_answers_are_the_same_before_and_after_in_the_same_order(tmp_path: Path, seed: int) -> None:
-    lake = RandomLake(tmp_path, seed, flat=seed % 3 == 2)
+    lake = RandomLake(tmp_path, seed, flat=seed % 3 == 2, in_ranges=seed % 2 == 1)
     for number in range(4):
         for _ in range(lake.random.randrange(1, 4)):
             lake.step()
@@ -47,8 +47,10 @@ def test_answers_are_the_same_before_and_after_in_the_same_order(tmp_path: Path,
             assert verify(storage).faults == []
         elif number % 2:
             count = lake.random.choice([1, 2, 3, 4, 8, 13])
-            assert rebucket(storage, count).buckets == count
-            assert open_index(str(lake.index)).spec.buckets == count
+            made = rebucket(storage, count).buckets
+            spec = open_index(str(lake.index)).spec
+            assert spec.buckets == made
+            assert made == count or (made < count and spec.cuts is not None)
         else:
             compact(storage)
             assert_tidy(view_of(lake.index))
@@ -69,7 +71,7 @@ def assert_tidy(view: View) -> None:
 def test_one_partition_may_be_compacted_alone_with_the_same_answers_but_for_their_order(
     tmp_path: Path, seed: int
 ) -> None:
-    lake = RandomLake(tmp_path, seed)
+    lake = RandomLake(tmp_path, seed, in_ranges=seed % 2 == 1)
     for _ in range(5):
         lake.step()
     storage = storage_at(str(lake.index))
