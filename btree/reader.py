@@ -207,10 +207,12 @@ class BTreeReader:
             block = place.block
             yield Run(block.offset, last - first, block.node.bytes(first, last))
 
-    def run_batches(self, begin: Key | None, end: Key | None, entries: int) -> Iterator[list[Run]]:
+    def run_batches(
+        self, begin: Key | None, end: Key | None, entries: int, stats: LookupStats | None = None
+    ) -> Iterator[list[Run]]:
         """As `runs`, some runs with about this number of entries at a time."""
         taken, count = list[Run](), 0
-        for run in self.runs(begin, end, False, LookupStats()):
+        for run in self.runs(begin, end, False, stats or LookupStats()):
             taken.append(run)
             count += run.entries
             if count >= entries:

@@ -36,6 +36,7 @@ from gnomon.shadow.lookup import (
     MatchStats,
     ParsedKey,
     Plan,
+    Range,
     RangeQuery,
     Search,
     entry_rows,
@@ -548,9 +549,10 @@ class Index:
         columns: Sequence[EntryColumn],
         partitions: Collection[str],
         stats: LookupStats,
+        ranges: Sequence[Range] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The live entries of an index file in these partitions, in key order."""
-        return scan_entries(self._storage, self.spec, file, columns, partitions, stats)
+        """The live entries of an index file in these partitions, in key order; with `ranges` of keys only theirs."""
+        return scan_entries(self._storage, self.spec, file, columns, partitions, stats, ranges)
 
     @property
     def files(self) -> IndexedFiles:

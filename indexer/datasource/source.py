@@ -200,12 +200,20 @@ class IndexReader(DataSourceReader):
         folders = set(chosen(index.view.partition_values, self.selection))
         if self.selection.keys is not None:
             return _lookups(index, self.selection.keys) if folders else []
+        ranges = self.selection.ranges
+        buckets = {
+            folder: {bucket for one in ranges for bucket in index.spec.bucketing_in(folder).between(one.low, one.high)}
+            for folder in ({""} if index.spec.flat else folders)
+            if ranges is not None
+        }
         tasks: list[InputPartition] = []
         places: list[tuple[str, str, int]] = []
         size = 0
         for segment in index.view.segments:
             for (folder, bucket), file in sorted(segment.by_bucket.items()):
                 if not index.spec.flat and folder not in folders:
+                    continue
+                if ranges is not None and bucket not in buckets[folder]:
                     continue
                 if places and size + file.size > TASK_BYTES:
                     tasks.append(IndexFiles(tuple(places)))
@@ -258,7 +266,8 @@ class IndexReader(DataSourceReader):
         folders = set(chosen(index.view.partition_values, self.selection))
         for segment_id, folder, bucket in partition.places:
             segment = segments[segment_id]
-            yield from index.scan(SegmentFile(segment, segment.by_bucket[folder, bucket]), columns, folders, self.stats)
+            place = SegmentFile(segment, segment.by_bucket[folder, bucket])
+            yield from index.scan(place, columns, folders, self.stats, self.selection.ranges)
 
     def _plain(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         names = [self.table.known[name].name for name in self.table.columns]

@@ -60,7 +60,7 @@ def test_the_table_of_conditions_is_what_spark_shows(spark: SparkSession, index:
     table = spark.read.format("gnomon").load(index)
     lines = re.findall(r"^\| `(.*?)`(?: \(write `IN`\))? \| (?:`(.*?)`|none) \|$", PAGE, re.MULTILINE)
     conditions = [line for line in lines if line[0] not in source.OPTIONS]
-    assert len(conditions) == 16
+    assert len(conditions) == 17
     for condition, pushed in conditions:
         shown = re.findall(r"PushedFilters: \[(.*)\]", explained(table.where(condition)))
         assert shown == ([pushed] if pushed else []), condition

@@ -4,6 +4,7 @@
 - `point`          the entries of one key or a few
 - `batch`          the entries of many keys, in Arrow
 - `index_files`    index files and their Bloom filters, written, opened and kept open
+- `ranges`         ranges of keys: from bounds as callers give them, and from conditions on key columns
 - `ordered`        live entries in key order: a merge of the index files
 - `entries`        the entries of a key as rows, live entries as Arrow batches
 """
@@ -31,17 +32,34 @@ from gnomon.shadow.lookup.index_files import (
 from gnomon.shadow.lookup.ordered import OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
+from gnomon.shadow.lookup.ranges import (
+    AT_LEAST,
+    AT_MOST,
+    BEGINS,
+    LESS,
+    MORE,
+    Interval,
+    Range,
+    interval,
+    ranges_of,
+)
 
 __all__ = [
+    "AT_LEAST",
+    "AT_MOST",
+    "BEGINS",
     "FILTER_FOLDER",
     "INDEX_FILE_SUFFIX",
     "KEY",
+    "LESS",
+    "MORE",
     "PARTITION",
     "POINTER",
     "EntryColumn",
     "Hit",
     "Hits",
     "InFile",
+    "Interval",
     "Keys",
     "Lookup",
     "LookupOptions",
@@ -51,16 +69,19 @@ __all__ = [
     "OrderedEntries",
     "ParsedKey",
     "Plan",
+    "Range",
     "RangeQuery",
     "Search",
     "buckets_of_keys",
     "covered_in",
     "entry_columns",
     "entry_rows",
+    "interval",
     "matched_entries",
     "open_filter",
     "open_index_file",
     "parse_key",
+    "ranges_of",
     "read_index_file",
     "scan_entries",
     "write_index_file",

@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import stored_array
@@ -16,6 +18,7 @@ from gnomon.shadow.lookup.batch import Matches
 from gnomon.shadow.lookup.index_files import open_index_file
 from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.lookup.point import Hit
+from gnomon.shadow.lookup.ranges import Range
 from gnomon.shadow.metadata import NOT_LIVE, POINTER_SCHEMA, IndexSpec, KeyColumn, Liveness, SegmentFile, View
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import stored_partition
@@ -104,9 +107,11 @@ def scan_entries(
     columns: Sequence[EntryColumn],
     partitions: Collection[str],
     stats: LookupStats,
+    ranges: Sequence[Range] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the live entries of an index file in these partitions, in key order. DamagedIndexFile as from `check`,
-    maybe after some batches."""
+    maybe after some batches. With `ranges`, which are apart, only their keys, in the order of the ranges: other leaves
+    are not read."""
     segment, file = found
     liveness = Liveness(spec, segment, file, storage.root)
     there = segment.source_files_in if spec.flat else [file.partition]
@@ -121,7 +126,9 @@ def scan_entries(
         if column.part == PARTITION
     }
     pointers = [FILENAME, OFFSET] if segment.masks else [FILENAME]
-    for batch in tree.scan_batches(list(dict.fromkeys([*names, *pointers])), stats):
+    wanted = list(dict.fromkeys([*names, *pointers]))
+    batches = tree.scan_batches(wanted, stats) if ranges is None else _within(tree, spec, wanted, ranges, stats)
+    for batch in batches:
         named = liveness.source_files(batch.column(FILENAME), batch.column(OFFSET) if segment.masks else None)
         partition = named.numbers(lambda source: order.get(source.partition, NOT_LIVE))
         counted = partition != NOT_LIVE
@@ -131,6 +138,25 @@ def scan_entries(
             for column in columns
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _within(
+    tree: BTreeReader, spec: IndexSpec, columns: Sequence[str], ranges: Sequence[Range], stats: LookupStats
+) -> Iterator[pa.RecordBatch]:
+    """The entries of some ranges of keys."""
+    if tree.has_our_order:
+        for one in ranges:
+            for runs in tree.run_batches(one.low, one.high, BATCH_ROWS, stats):
+                yield pa.RecordBatch.from_arrays(tree.decoded(runs, columns), columns)
+        return
+    keys = [column.name for column in spec.entry_schema.keys]  # a file of Dione's, in another order
+    for batch in tree.scan_batches(list(dict.fromkeys([*columns, *keys])), stats):
+        arrays = [batch.column(name) for name in keys]
+        kept = np.logical_or.reduce([one.holds_each(arrays, spec.key_types) for one in ranges])
+        yield batch.select(columns).filter(pa.array(kept))
+
+
+BATCH_ROWS = 65_536
 
 
 def matched_entries(

@@ -24,14 +24,14 @@ from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, comparable, compare, stored_values
 from gnomon.btree.reader import Run, decoded
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.lookup.plan import Lookup, ParsedKey, parse_values
+from gnomon.shadow.lookup.plan import Lookup, ParsedKey
 from gnomon.shadow.lookup.point import Hit, Hits
-from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View, bytes_order
+from gnomon.shadow.lookup.ranges import Range, from_key, parse_range
+from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View
 from gnomon.shadow.storage import check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
 SOURCE = "source"  # the column with the number of an entry's index file
-LAST_BYTE = b"\xff"
 
 
 class Cursor(NamedTuple):
@@ -58,81 +58,6 @@ class Cursor(NamedTuple):
             return cls(key, str(file), int(offset), int(sub_offset))
         except (ValueError, TypeError, binascii.Error):
             raise UsageError("after", expected="the cursor that a page ended with", found=repr(text[:80])) from None
-
-
-class Range(NamedTuple):
-    """Keys from `low` to before `high`, in stored form (text as text or as its bytes); None is an open end. `where` has
-    the partition values that the bounds name."""
-
-    low: Key | None = None
-    high: Key | None = None
-    where: tuple[tuple[str, Stored], ...] = ()
-
-
-def parse_range(spec: IndexSpec, low: object, high: object, prefix: object, inclusive: bool) -> Range:
-    """The range of keys from `low` to before `high`, with `inclusive` to `high`; or those with a prefix. Each is a
-    value of a one-column key, or a tuple of the first values of a key, which means all keys that begin with them. The
-    last value of a prefix may be the beginning of a text. UsageError or KeyTypeError for values that no key can
-    have."""
-    if prefix is not None and (low is not None or high is not None):
-        raise UsageError("expected a prefix, or a lowest and a highest key, not both")
-    if prefix is not None:
-        begin = _parsed(spec, prefix, "prefix")
-        if not begin.stored:
-            return Range(None, None, begin.where)
-        last = begin.stored[-1]
-        after = _after_texts if isinstance(last, str | bytes) else _after
-        return Range(_padded(spec, begin.stored), after(spec, begin.stored), begin.where)
-    first = _parsed(spec, low, "low") if low is not None else None
-    last_key = _parsed(spec, high, "high") if high is not None else None
-    wheres = {one.where for one in (first, last_key) if one is not None}
-    if len(wheres) > 1:
-        names = ", ".join(spec.partitions)
-        raise UsageError(f"low and high: expected the same values of the partition columns {names}; use where")
-    stop = None if last_key is None else _after(spec, last_key.stored) if inclusive else _padded(spec, last_key.stored)
-    return Range(_padded(spec, first.stored) if first is not None else None, stop, next(iter(wheres), ()))
-
-
-def _parsed(spec: IndexSpec, given: object, name: str) -> ParsedKey:
-    """The first columns of a key, with their partition values."""
-    values = list(given) if isinstance(given, (tuple, list)) else [given]
-    if len(values) > len(spec.keys) or not values:
-        raise UsageError(f"{name}: the key has {len(spec.keys)} columns; found {len(values)} values")
-    return parse_values(values, spec)
-
-
-def _padded(spec: IndexSpec, begin: Key) -> Key:
-    """The least key that begins with these values: null is the least value of a column."""
-    return (*begin, *[None] * (len(spec.key_types) - len(begin)))
-
-
-def _after(spec: IndexSpec, begin: Key) -> Key | None:
-    """The least key that is greater than all keys that begin with these values; None where there is none."""
-    for place in range(len(begin) - 1, -1, -1):
-        if next_value := key_type(spec.key_types[place]).after(begin[place]):
-            return _padded(spec, (*begin[:place], *next_value))
-    return None
-
-
-def _from_key(spec: IndexSpec, bounds: Range, key: Key, reverse: bool) -> Range:
-    """The part of a range from a key on, in the direction of the merge. The range itself where the key lies before."""
-    begin, end = key, _after(spec, key)
-    if reverse:
-        is_inside = end is not None and (bounds.high is None or bytes_order(end) < bytes_order(bounds.high))
-        return bounds._replace(high=end) if is_inside else bounds
-    is_inside = bounds.low is None or bytes_order(begin) > bytes_order(bounds.low)
-    return bounds._replace(low=begin) if is_inside else bounds
-
-
-def _after_texts(spec: IndexSpec, begin: Key) -> Key | None:
-    """As `_after`, where the last value is the beginning of a text: its bytes, the last of which is raised."""
-    last = begin[-1]
-    data = last.encode() if isinstance(last, str) else last
-    assert isinstance(data, bytes)
-    kept = data.rstrip(LAST_BYTE)
-    if not kept:
-        return _after(spec, begin[:-1])
-    return _padded(spec, (*begin[:-1], kept[:-1] + bytes([kept[-1] + 1])))
 
 
 @dataclass(frozen=True)
@@ -247,7 +172,7 @@ class OrderedEntries:
         self.lookup, self.view, self.reverse, self.root = lookup, view, reverse, lookup.storage.root
         self._cursor, spec = after, view.spec
         if after is not None:  # its own key may have further rows
-            bounds = _from_key(spec, bounds, after.key, reverse)
+            bounds = from_key(spec, bounds, after.key, reverse)
             if after.file not in view.covered:  # its rows may be in other files: they come again, and none is missing
                 self._cursor = None
         self.range = bounds

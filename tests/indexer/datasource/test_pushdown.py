@@ -14,10 +14,13 @@ from pyspark.sql.datasource import (
     EqualTo,
     Filter,
     GreaterThan,
+    GreaterThanOrEqual,
     In,
     InputPartition,
     IsNotNull,
     IsNull,
+    LessThan,
+    LessThanOrEqual,
     Not,
     StringStartsWith,
 )
@@ -27,7 +30,7 @@ from gnomon.indexer.datasource.source import IndexFiles, IndexReader, Lookups, P
 from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.shadow import open_index
 from gnomon.shadow.lookup.entries import INCLUDED, KEY, PARTITION, EntryColumn
-from gnomon.shadow.maintenance.compaction import compact
+from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import stored_partition
 from tests.indexer.lakes import crawl
@@ -39,6 +42,8 @@ LAYOUTS = {
     "composite": (["url", "x"], False),
     "composite, flat": (["x", "url"], True),
     "folders in the key": (["dt", "url"], False),
+    "ranges": (["url"], False),
+    "composite, flat, ranges": (["x", "url"], True),
 }
 COLUMNS = {
     "url": EntryColumn("url", "url", "string", KEY),
@@ -53,6 +58,8 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     roots = {name: tmp_path_factory.mktemp("lake") for name in LAYOUTS}
     for name, (keys, flat) in LAYOUTS.items():
         crawl(roots[name], keys, flat)
+        if "ranges" in name:
+            rebucket(storage_at(str(roots[name] / "index")), 5, order="range")
     return roots
 
 
@@ -87,8 +94,11 @@ def passes(one: Filter, row: dict[str, Any]) -> bool | None:
         return any(_same(value, other) for other in one.value if other is not None) or (
             None if None in one.value else False
         )
-    if isinstance(one, GreaterThan):
-        return not _same(value, one.value) and (value != value or value > one.value)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        is_same, is_more = _same(value, one.value), value != value or value > one.value
+        if isinstance(one, GreaterThan | LessThanOrEqual):
+            return (is_more and not is_same) == isinstance(one, GreaterThan)
+        return (is_more or is_same) == isinstance(one, GreaterThanOrEqual)
     assert isinstance(one, StringStartsWith)
     return bool(value.startswith(one.value))
 
@@ -119,8 +129,13 @@ def some_filters(chance: random.Random, names: Sequence[str]) -> list[Filter]:
             Not(In(path, tuple(some))),
             IsNotNull(path),
             GreaterThan(path, some[0]),
+            GreaterThanOrEqual(path, some[0]),
+            LessThan(path, some[0]),
+            LessThanOrEqual(path, some[-1]),
         ]
-        filters += chance.sample(kinds, 1 if chance.random() < 0.8 else 2)
+        if name in ("url", "dt"):
+            kinds.append(StringStartsWith(path, chance.choice(["", "https://é/1", "https", "x", "2026-01", "\uffff"])))
+        filters += chance.sample(kinds, chance.choice([1, 1, 1, 2, 3]))
     return filters
 
 
@@ -136,8 +151,8 @@ def test_any_filters_give_the_rows_that_pass_them(lakes: dict[str, Path], layout
     everything = read(whole)
     names = ["url", "n", "dt", *(["x"] if "composite" in layout else [])]
     assert len(everything) == 60 * 4 + 40
-    looked_up = found = 0
-    for _ in range(60):
+    looked_up = in_ranges = found = 0
+    for _ in range(90):
         filters = some_filters(chance, names)
         reader, left = reader_of(lakes[layout], filters)
         rows = [row for row in read(reader) if all(passes(one, row) for one in left)]
@@ -148,8 +163,10 @@ def test_any_filters_give_the_rows_that_pass_them(lakes: dict[str, Path], layout
         assert left_again == []  # Spark pushes the accepted filters again
         assert again.selection == reader.selection
         looked_up += reader.selection.keys is not None
+        in_ranges += reader.selection.ranges is not None
         found += len(rows)
     assert looked_up > 5
+    assert in_ranges > 5
     assert found > 50
 
 
@@ -176,6 +193,25 @@ def test_a_key_reads_a_few_nodes_and_a_partition_its_own_files(tmp_path: Path) -
     assert costs["key"] < costs["all"] / 4
     assert costs["nothing"] == costs["nowhere"] == 0
     assert files >= 20
+
+
+@pytest.mark.parametrize("order", ["hash", "range"])
+def test_a_range_reads_its_leaves_alone_and_in_an_index_in_ranges_its_buckets(tmp_path: Path, order: str) -> None:
+    write_source(tmp_path / "source", {"p.parquet": pa.table({"url": [f"https://a/{i:06d}" for i in range(50_000)]})})
+    index_source(tmp_path / "source", tmp_path / "index", ["url"], 4)
+    rebucket(storage_at(str(tmp_path / "index")), 8, order=order)
+    between = [GreaterThanOrEqual(("url",), "https://a/010000"), LessThan(("url",), "https://a/010020")]
+    costs = []
+    for filters in ([], between, [StringStartsWith(("url",), "https://a/01000")], [GreaterThan(("url",), "https://b")]):
+        open_in_worker.cache_clear()
+        reader, left = reader_of(tmp_path, filters)
+        assert left == []
+        found = read(reader)
+        files = [place for task in reader.partitions() for place in task.places]  # type: ignore[attr-defined]
+        costs.append((len(found), len(files), reader.stats.bytes))
+    assert [rows for rows, _, _ in costs] == [50_000, 20, 10, 0]
+    assert [files for _, files, _ in costs] == ([8] * 4 if order == "hash" else [8, 1, 1, 1])
+    assert max(size for _, _, size in costs[1:]) < costs[0][2] / (3 if order == "range" else 1)
 
 
 def test_tasks_are_index_files_together_up_to_a_size_and_keys_by_bucket(

@@ -7,11 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
-from gnomon.btree.keys import stored_array, stored_values
+from gnomon.btree.keys import Key, order_key, stored_array, stored_values
 from gnomon.shadow import DamagedIndexFile, Index, open_index
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.entries import PARTITION, EntryColumn, entry_columns, matched_entries
+from gnomon.shadow.lookup.ranges import Range
 from gnomon.shadow.metadata.manifests import SegmentFile
 from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
@@ -97,3 +99,29 @@ def test_partition_columns_come_in_their_type(index: Index) -> None:
     batches = all_entries(index, (*columns, day), set(index.view.partitions))
     assert {batch.column(1).type for batch in batches} == {pa.int64()}
     assert {value for batch in batches for value in batch.column(1).to_pylist()} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("is_diones", [False, True])
+def test_a_scan_of_ranges_has_the_entries_between_their_ends(
+    index: Index, is_diones: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a file in another order, where the ends cannot be bisected: all of it is read."""
+    monkeypatch.setattr(BTreeReader, "has_our_order", property(lambda tree: not is_diones))
+    ranges = [Range(None, ("k1", None)), Range(("k2", 0.5), ("k4", None)), Range(("k7", math.nan), None)]
+    columns = entry_columns(index.spec)
+    scanned = compared = 0
+    for segment in index.view.segments:
+        for file in segment.index_files:
+            place, partitions = SegmentFile(segment, file), index.view.partition_values
+            everything = index.scan(place, columns, partitions, LookupStats())
+            rows = [row for batch in everything for row in batch.to_pylist()]
+            expected = [row for row in rows if any(_between(one, (row["a"], row["x"])) for one in ranges)]
+            found = index.scan(place, columns, partitions, LookupStats(), ranges)
+            assert str([row for batch in found for row in batch.to_pylist()]) == str(expected)
+            scanned, compared = scanned + len(rows), compared + len(expected)
+    assert scanned > compared > 20
+
+
+def _between(one: Range, key: Key) -> bool:
+    above = one.low is None or order_key(key) >= order_key(one.low)
+    return above and (one.high is None or order_key(key) < order_key(one.high))
