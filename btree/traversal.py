@@ -131,9 +131,10 @@ class Traversal:
                 stack.append((*self._span(self.child(place, last), begin, end), False))
 
     def _span(self, place: Place, begin: Key | None, end: Key | None) -> tuple[Place, int, int, int]:
-        """For a node: the first record whose child may hold a wanted key, the first record with a wanted key, and one
-        past the last record of both kinds."""
+        """For a node that is visited: the first record whose child may hold a wanted key, the first record with a
+        wanted key, and one past the last record of both kinds."""
         node = place.block.node
+        self._stats.nodes += 1
         least = 0 if begin is None else node.keys.find(begin)[0]
         most = len(node) if end is None else node.keys.find(end)[0]
         return place, max(least - 1, 0), least, max(least, most)

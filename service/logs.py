@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from gnomon.service import costs
 from gnomon.service.costs import Cost
-from gnomon.service.http import NAMES, PROBES
+from gnomon.service.http import NAMES, PROBES, WITH_KEYS
 
 LINE_BYTES = 4096
 MOST_WAITING = 10_000  # lines; more are counted, and left out
@@ -298,13 +298,17 @@ def _whole(scope: Scope) -> str:
 
 
 def _without_keys(scope: Scope, route: str) -> str:
-    """The route, and the options in the query. Names and values of all other parameters are hidden, since both may be
-    keys."""
+    """The route, and the options in the query. The values of options that have keys are hidden, and names and values
+    of all other parameters, since both may be keys."""
     if not scope["query_string"]:
         return route
     try:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         return f"{route}?{HIDDEN}"
-    told = urlencode([pair if pair[0] in NAMES else (HIDDEN, HIDDEN) for pair in pairs], safe="=,-{}")
+    shown = [
+        (name if name in NAMES else HIDDEN, HIDDEN if name in WITH_KEYS or name not in NAMES else value)
+        for name, value in pairs
+    ]
+    told = urlencode(shown, safe="=,-{}")
     return (f"{route}?{told}" if told else route)[:TARGET_CHARACTERS]

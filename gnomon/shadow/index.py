@@ -4,8 +4,9 @@ import copy
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from gnomon.shadow.fetch import (
     answers,
 )
 from gnomon.shadow.lookup import (
+    Cursor,
     EntryColumn,
     Hit,
     Keys,
@@ -74,6 +76,7 @@ MOST_FILTERS = 64  # filters of a key: more take long to check
 
 
 PAGE_ROWS = 1000  # of a range, read together
+Result = TypeVar("Result")
 
 
 class RangePage(NamedTuple):
@@ -81,6 +84,17 @@ class RangePage(NamedTuple):
 
     rows: list[dict[str, Any]]
     cursor: str | None
+
+
+class FirstPage(NamedTuple, Generic[Result]):
+    """The first rows of a range, their number and that of their keys, whether no other row follows, and the cursor
+    after the last of them; None in a key-value folder, or without rows."""
+
+    rows: Result
+    row_count: int
+    key_count: int
+    is_last: bool
+    cursor: Cursor | None
 
 
 class AtHand:
@@ -124,9 +138,6 @@ class AtHand:
         stats.snapshot = view.snapshot.number
         stats.add_lookup(start)
         return True
-
-
-Result = TypeVar("Result")
 
 
 class Index:
@@ -458,6 +469,53 @@ class Index:
         for table in entries.pages(asked.limit, PAGE_ROWS):
             yield table.select(entries.columns).rename_columns(names)
         stats.index.add(entries.cost)
+
+    def first_page(self, asked: RangeQuery, query: Query) -> FirstPage[list[dict[str, Any]]]:
+        """The first `limit` rows of a range, which has a limit, with the columns, stats, bounds and memory of a query
+        without keys. BeyondBound where they exceed the bounds."""
+
+        def made(state: State, found: Found) -> list[dict[str, Any]]:
+            return [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
+
+        return self._first_page(asked, query, made)
+
+    def first_table(self, asked: RangeQuery, query: Query) -> FirstPage[pa.Table]:
+        """As `first_page`, in Arrow, in the types of `table_many`."""
+
+        def tabled(state: State, found: Found) -> pa.Table:
+            names = found.view.checked_columns(query.columns)
+            table = answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
+            return table.drop_columns([table.column_names[0]])
+
+        return self._first_page(asked, query, tabled)
+
+    def has_any(self, asked: RangeQuery, stats: FetchStats) -> bool:
+        """Whether a covered row is in a range, from the index alone."""
+        page = self._first_page(replace(asked, limit=1), Query([], stats), lambda state, found: None)
+        return page.row_count > 0
+
+    def _first_page(self, asked: RangeQuery, query: Query, make: Callable[[State, Found], Result]) -> FirstPage[Result]:
+        """The first rows of a range, made from their hits. Another entry than these is looked for, and not read."""
+        limit, stats = asked.limit, query.stats
+        assert limit is not None
+
+        def read(state: State) -> tuple[FirstPage[Result], bool]:
+            start, view = time.perf_counter_ns(), state.view
+            entries = asked.entries(self._lookup, view)
+            if query.reserve is not None:
+                query.reserve(entries.bytes_at_once)
+            table = next(entries.pages(limit + 1, limit + 1), None)
+            cut = None if table is None else table.slice(0, limit)
+            found = Found(view, *(([], []) if cut is None else entries.hits(cut)))
+            cursor = None if not cut else entries.cursor(cut)
+            stats.snapshot = view.snapshot.number
+            stats.index.add(entries.cost)
+            stats.add_lookup(start)
+            count = 0 if cut is None else len(cut)
+            is_last = table is None or len(table) == count
+            return FirstPage(make(state, found), count, len(found.wanted), is_last, cursor), False
+
+        return self._current.answer(read)
 
     def _ordered(self, state: State, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[Found, str | None]]:
         """The hits of a range, in pages, each with its cursor."""

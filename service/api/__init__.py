@@ -3,6 +3,7 @@
 - `routes`     the handlers
 - `query`      a request for rows, run at one snapshot
 - `answers`    answers in JSON and as Arrow streams
+- `ranges`     pages of a range of keys
 - `responses`  the bytes of an answer, and the memory that they hold until they are sent
 - `describe`   the state and the description of indexes
 - `pages`      the page at `/`, and the headers of every answer

@@ -132,7 +132,7 @@ class KeyAnswer:
         if not count:
             raise question.not_found(wanted)
         members = {KEY: question.shown(wanted), COUNT: count}
-        return _stream(question, table.drop_columns([table.column_names[0]]), members, wanted), count
+        return stream(question, table.drop_columns([table.column_names[0]]), members, wanted), count
 
 
 def has_rows(served: ServedIndex, key: object, options: Options, hold: Hold) -> None:
@@ -279,7 +279,7 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hol
             except (BadRequest, KeyTypeError) as error:
                 raise WrongKey(place, error) from None
         table = _table(question, keys)
-        return _stream(question, table, {COUNTS: _counts(table)})
+        return stream(question, table, {COUNTS: _counts(table)})
 
     body = answered(served, options, hold, work)
     hold.shrink_to(len(body))
@@ -298,8 +298,8 @@ def _counts(table: pa.Table) -> list[int]:
     return counts
 
 
-def _stream(question: Question, table: pa.Table, told: dict[bytes, Any], key: ParsedKey | None = None) -> bytes:
-    """The table as one stream, with the other members of the answer."""
+def stream(question: Question, table: pa.Table, told: dict[bytes, Any], key: ParsedKey | None = None) -> bytes:
+    """The table as one Arrow IPC stream, with the other members of the answer."""
     told = {SNAPSHOT: question.view.snapshot.number, **told}
     if question.options.explain:
         told = {**told, EXPLAIN: explanation(question, key)}

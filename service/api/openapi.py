@@ -77,6 +77,7 @@ REQUEST_ID = {
         "The id of the request: the id that the client sent, or a new one. The log has it, too.", pattern="^[!-~]+$"
     )
 }
+LINK = {"Link": _header('Of a page of a range that another page follows: `<PATH?QUERY>; rel="next"`.')}
 RETRY_AFTER = {"Retry-After": _header("Seconds to wait before sending the request again.", "integer", minimum=0)}
 HEADERS = {
     401: {"WWW-Authenticate": _header("`Bearer`")},
@@ -112,7 +113,14 @@ KEY_COLUMNS = _parameter(
     style="form",
     explode=True,
 )
-OPTION_PARAMETERS = [_parameter(one.name, "query", one.description, dict(one.schema), **one.style) for one in OPTIONS]
+OPTION_PARAMETERS, RANGE_PARAMETERS = (
+    [
+        _parameter(one.name, "query", one.description, dict(one.schema), **one.style)
+        for one in OPTIONS
+        if one.of_range is of_range
+    ]
+    for of_range in (False, True)
+)
 
 
 def batch(route: str) -> dict[str, Any]:
@@ -167,6 +175,18 @@ def answer(shape: type[msgspec.Struct], route: str, arrow: str = "") -> dict[str
         content[ARROW] = {"schema": {"type": "string", "format": "binary", "description": arrow}}
     description = " ".join((shape.__doc__ or "").split())
     return {"description": description, "headers": REQUEST_ID, "content": content}
+
+
+def of_either(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a route that gives one or the other, and then links to the next page."""
+    content: dict[str, Any] = {}
+    for media_type, first in one["content"].items():
+        second = other["content"][media_type]
+        content[media_type] = {"schema": {"anyOf": [first["schema"], second["schema"]]}}
+        if "examples" in first:
+            content[media_type]["examples"] = first["examples"]
+    description = f"{one['description']} Or: {other['description']}"
+    return {"description": description, "headers": REQUEST_ID | LINK, "content": content}
 
 
 def _reference(shape: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "HEAD", "POST"),
     "allow_headers": ("Authorization",),  # besides Accept, Accept-Language, Content-Language, Content-Type
-    "expose_headers": ("X-Request-Id", "X-Table-Version"),
+    "expose_headers": ("Link", "X-Request-Id", "X-Table-Version"),
     "max_age": 600,
 }
 

@@ -39,16 +39,22 @@ def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> Par
         kind = _KINDS.get(type(value))
         if kind is not None:
             _refuse(column, place, f"expected {column.source_type or column.type}, found {kind}")
-        if isinstance(value, str) and len(value) * 4 > most_bytes:  # at most 4 bytes a character, seldom counted
-            size = len(value.encode("utf-8", "surrogatepass"))
-            if size > most_bytes:
-                _refuse(column, place, f"a value of {size} bytes; at most {most_bytes} (setting max_key_bytes)")
+        if isinstance(value, str):
+            check_length(column, value, place, most_bytes)
     try:
         return parse_key([value for _, value in values], spec)
     except KeyTypeError as error:
         if not visible(place, [error.column]):
             raise BadRequest("the key has a value that is not of its column's type") from None
         raise
+
+
+def check_length(column: KeyColumn, value: str, place: Place, most_bytes: int) -> None:
+    """BadRequest where a value of a key is longer than the service takes."""
+    if len(value) * 4 > most_bytes:  # at most 4 bytes a character, seldom counted
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if size > most_bytes:
+            _refuse(column, place, f"a value of {size} bytes; at most {most_bytes} (setting max_key_bytes)")
 
 
 def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn, object]]:
@@ -58,6 +64,7 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
         if key.keys() != set(names):
             found, shown = cut(", ".join(key)) or "none", visible(place, names)
             hint = f"; ask like /rows?{shown[0]}=VALUE" if shown and not key else ""
+            hint += ", or for a range of keys like /rows?_from=VALUE" if hint and shown == names else ""
             if taken := [name for name in shown if name in NAMES]:
                 hint = f"; {', '.join(taken)} is an option of every query: ask by POST"
             named = _named(spec, place)
@@ -243,20 +250,21 @@ class Question:
         if moved or (isinstance(error, StalePointer) and self.index.is_as_indexed(error.path)):
             raise Moved
 
-    def not_found(self, key: ParsedKey) -> KeyNotFound:
-        """The error for a key without a row. It says what the snapshot covers, and which part of it the query
-        searched."""
+    def not_found(self, key: ParsedKey | None) -> KeyNotFound:
+        """The error for a key without a row; None: for a range of keys. It says what the snapshot covers, and which
+        part of it the query searched."""
         snapshot, files = self.view.snapshot, self.view.source_files
+        what = "no row has this key" if key else "no row has a key in this range"
         told = {"rows": snapshot.rows, "source_files": files}
-        members = {"key": self.shown(key), **self.of_snapshot, "covered": told}
+        members = {**({"key": self.shown(key)} if key else {}), **self.of_snapshot, "covered": told}
         if not self.where:
             covers = f"which covers {snapshot.rows} rows of {files} source files"
-            return KeyNotFound(f"no row has this key in snapshot {snapshot.number}, {covers}", **members)
-        asked = self.view.partitions_of(self._named, key.where)
+            return KeyNotFound(f"{what} in snapshot {snapshot.number}, {covers}", **members)
+        asked = self.view.partitions_of(self._named, key.where if key else ())
         rows = sum(snapshot.partitions[partition] for partition in asked)
         named = cut(", ".join(f"{name}={' or '.join(values)}" for name, values in self.where.items()))
         return KeyNotFound(
-            f"where {named} no row has this key; only that part of snapshot {snapshot.number}, {rows} of "
+            f"where {named} {what}; only that part of snapshot {snapshot.number}, {rows} of "
             f"{snapshot.rows} rows, was asked",
             **members,
             asked={"where": dict(self.where), "partitions": len(asked), "rows": rows},

@@ -28,17 +28,21 @@ from gnomon.service.api.openapi import (
     OF_KEYS,
     OF_ROWS,
     OPTION_PARAMETERS,
+    RANGE_PARAMETERS,
     answer,
     batch,
+    of_either,
     operation,
 )
 from gnomon.service.api.pages import OF_NEWEST, OF_SNAPSHOT
+from gnomon.service.api.ranges import RANGE, has_page, page_of, page_rows
 from gnomon.service.api.responses import (
     ARROW,
     JSON,
     VARY,
     HeldResponse,
     PiecesResponse,
+    Sealed,
     chosen,
     chosen_encoding,
     sealed,
@@ -49,13 +53,15 @@ from gnomon.service.http import (
     Options,
     cut,
     may_lack_slashes,
-    no_others,
+    next_target,
+    options_alone,
     parse_batch,
     path_key,
     query_options,
     read_body,
 )
 from gnomon.service.indexes import Indexes, ServedIndex
+from gnomon.service.memory import Hold
 from gnomon.service.settings import Settings
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -137,10 +143,7 @@ def _encoding(request: Request) -> str:
 
 
 def _key_of_path(request: Request) -> tuple[str, Options]:
-    key = path_key(request.scope)
-    options, others = query_options(request.scope)
-    no_others(others)
-    return key, options
+    return path_key(request.scope), options_alone(request.scope)
 
 
 @contextmanager
@@ -176,18 +179,37 @@ async def _rows_of(request: Request, key: object, options: Options) -> Response:
             if ready is None:
                 hold.close()
     answer, hold = (ready, hold) if ready and hold else await served.threads.work(query.made, client, SINGLE_BYTES)
+    return _conditional(request, answer, hold, options, media_type)
+
+
+def _conditional(
+    request: Request, answer: Sealed, hold: Hold, options: Options, media_type: str, next_page: str | None = None
+) -> Response:
+    """The answer to a GET for rows; 304 if the client has it."""
     headers = answer.headers | (OF_SNAPSHOT if options.snapshot is not None else OF_NEWEST)
+    if next_page is not None:
+        headers["link"] = f'<{next_page}>; rel="next"'
     if answer.is_known(request):
         hold.close()
         return Response(status_code=304, headers=headers)
     return HeldResponse(answer.body, hold, headers, media_type)
 
 
+async def _page_of(request: Request, options: Options) -> Response:
+    media_type, served, client = _negotiated(request), _served(request), asker_of(request.scope).client
+    charge_keys(request, page_rows(served, options))
+    following = partial(next_target, request.scope)
+    page = partial(page_of, served, media_type, options, _encoding(request), following)
+    made, hold = await served.batch_threads.work(page, client, BATCH_BYTES)
+    return _conditional(request, made.answer, hold, options, media_type, made.next)
+
+
 async def _has_rows(request: Request, key: object, options: Options) -> Response:
-    media_type, served = _negotiated(request), _served(request)
-    _, hold = await served.threads.work(
-        partial(has_rows, served, key, options), asker_of(request.scope).client, SINGLE_BYTES
-    )
+    media_type, served, client = _negotiated(request), _served(request), asker_of(request.scope).client
+    if options.range is not None:
+        _, hold = await served.batch_threads.work(partial(has_page, served, options), client, BATCH_BYTES)
+    else:
+        _, hold = await served.threads.work(partial(has_rows, served, key, options), client, SINGLE_BYTES)
     hold.close()
     return _bodiless(Response(b"", headers=VARY, media_type=media_type))
 
@@ -207,15 +229,20 @@ async def head_row(request: Request) -> Response:
 
 
 async def get_rows(request: Request) -> Response:
-    """Returns the rows of a key that is given by its column names: `/rows?country=de&id=5`.
+    """Returns the rows of a key that is given by its column names: `/rows?country=de&id=5`. Without a key, but with an
+    option of a range (`_prefix`, `_from`, `_to`, `_inclusive`, `_reverse`, `_after`), returns the rows of a range of
+    keys, in key order, page by page: `/rows?_prefix=de&_limit=20`.
 
     In the query `+` means a space; write `%2B` for a plus sign."""
     options, key = query_options(request.scope)
+    if options.range is not None:
+        return await _page_of(request, options)
     return await _rows_of(request, key, options)
 
 
 async def head_rows(request: Request) -> Response:
-    """Checks whether a key exists that is given by its column names. This reads only the index, not the source."""
+    """Checks whether a key exists that is given by its column names, or whether a range has a row. This reads only the
+    index, not the source."""
     options, key = query_options(request.scope)
     return await _has_rows(request, key, options)
 
@@ -226,8 +253,7 @@ async def post_rows(request: Request) -> Response:
     In JSON a key that fails has its error in its result, and all other keys are answered. In Arrow one key that fails
     makes the whole batch fail."""
     service, media_type = _service(request), _negotiated(request)
-    options, others = query_options(request.scope)
-    no_others(others)
+    options = options_alone(request.scope)
     served, client = _served(request), asker_of(request.scope).client
     content, held = await read_body(request, service.settings.max_body_bytes, service.indexes.bodies, client)
     try:
@@ -337,9 +363,10 @@ def add_routes(app: FastAPI) -> None:
     add, add_both = partial(_add, app), partial(_add_both, app)
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
         rows, row = f"{prefix}/rows", f"{prefix}/rows/{{key}}"
-        by_name, by_path = [*names, KEY_COLUMNS, *OPTION_PARAMETERS], [*names, KEY, *OPTION_PARAMETERS]
-        of_rows, of_row = (answer(shapes.RowsAnswer, path, ROWS) for path in (rows, row))
-        of_batch = answer(shapes.BatchAnswer, rows, BATCH)
+        by_name = [*names, KEY_COLUMNS, *OPTION_PARAMETERS, *RANGE_PARAMETERS]
+        by_path = [*names, KEY, *OPTION_PARAMETERS]
+        of_row, of_batch = answer(shapes.RowsAnswer, row, ROWS), answer(shapes.BatchAnswer, rows, BATCH)
+        of_rows = of_either(answer(shapes.RowsAnswer, rows, ROWS), answer(shapes.RangeAnswer, rows, RANGE))
         keyed = f"{prefix}/rows/{{key:key}}"
         add(keyed, "GET", get_row, operation(f"get{of}Row", "rows", of_row, OF_ROWS, by_path, has_etag=True))
         add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))

@@ -97,6 +97,19 @@ class RowsAnswer(msgspec.Struct):
     explain: Explain | UnsetType = UNSET
 
 
+class RangeAnswer(msgspec.Struct):
+    """A page of the rows of a range of keys, in key order. `count` is the number of rows in the page."""
+
+    rows: list[dict[str, Any]]
+    count: int
+    snapshot: int
+    table_version: TableVersion | UnsetType = UNSET
+    next: Annotated[
+        str | UnsetType, _is("the path and query of the next page; left out where no row follows, and never otherwise")
+    ] = UNSET
+    explain: Explain | UnsetType = UNSET
+
+
 class Covered(msgspec.Struct):
     """How many rows and source files a snapshot covers."""
 
@@ -299,7 +312,7 @@ class IndexDescription(msgspec.Struct):
     limits: Limits
 
 
-TOP = (RowsAnswer, BatchAnswer, Problem, Liveness, Readiness, IndexList, IndexDescription, BatchRequest)
+TOP = (RowsAnswer, RangeAnswer, BatchAnswer, Problem, Liveness, Readiness, IndexList, IndexDescription, BatchRequest)
 
 
 def schemas() -> dict[str, Any]:

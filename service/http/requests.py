@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +22,7 @@ SHOWN_CHARACTERS = 100  # of what was found in a request, in the text of an erro
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _FLAGS = {"true": True, "false": False}
 _WHOLE_NUMBER = {"type": "integer", "minimum": 0, "maximum": MOST_NUMBER}
+_TEXTS = {"type": "array", "items": {"type": "string"}}
 PARSED = 4  # memory of a body with its batch, as a multiple of the body's bytes
 ENCODED = "path_is_encoded"  # in the state of a request: its path is percent-encoded
 VALUES_A_KEY = 64  # with the names of members: more than any key has columns
@@ -31,12 +32,15 @@ _SIGNS = (b",", b":", b"[", b"{")  # each value of a JSON text but the first sta
 
 
 class Option(NamedTuple):
-    """An option: its name in a query, and its members in `/openapi.json`."""
+    """An option: its name in a query, and its members in `/openapi.json`. Only a query for a range of keys takes one
+    `of_range`. One that `has_key` has values of a key, which may be personal data."""
 
     name: str
     description: str
     schema: Mapping[str, Any]
     style: Mapping[str, Any] = {}
+    of_range: bool = False
+    has_key: bool = False
 
     @property
     def is_list(self) -> bool:
@@ -58,27 +62,84 @@ OPTIONS = (
         {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}},
         {"style": "form", "explode": True},
     ),
-    Option("_limit", "The maximum number of rows of a key. `count` still counts all its rows.", _WHOLE_NUMBER),
+    Option(
+        "_limit",
+        "The maximum number of rows of a key. `count` still counts all its rows. Of a range: the rows of a page, 100 "
+        "without this option.",
+        _WHOLE_NUMBER,
+    ),
     Option("_snapshot", "The number of the snapshot to read, instead of the newest.", _WHOLE_NUMBER),
     Option("_explain", "True adds `explain` to the answer: its reads, bytes and time.", {"type": "boolean"}),
+    Option(
+        "_prefix",
+        "A range: the keys that begin with this text. Repeat it for the first columns of a key; the value of the last "
+        "one may be the beginning of a text.",
+        _TEXTS,
+        {"style": "form", "explode": True},
+        of_range=True,
+        has_key=True,
+    ),
+    Option(
+        "_from",
+        "A range: the keys from this one on. Repeat it for the first columns of a key.",
+        _TEXTS,
+        {"style": "form", "explode": True},
+        of_range=True,
+        has_key=True,
+    ),
+    Option(
+        "_to",
+        "A range: the keys before this one. Repeat it for the first columns of a key.",
+        _TEXTS,
+        {"style": "form", "explode": True},
+        of_range=True,
+        has_key=True,
+    ),
+    Option("_inclusive", "True adds the keys that equal or begin with `_to`.", {"type": "boolean"}, of_range=True),
+    Option(
+        "_reverse",
+        "A range: true gives its keys in the opposite order. `_reverse=false` alone asks for all keys.",
+        {"type": "boolean"},
+        of_range=True,
+    ),
+    Option(
+        "_after", "A range: the rows after a page, from its `next`.", {"type": "string"}, of_range=True, has_key=True
+    ),
 )
 NAMES = tuple(option.name for option in OPTIONS)
+OF_RANGES = tuple(option.name for option in OPTIONS if option.of_range)
+WITH_KEYS = tuple(option.name for option in OPTIONS if option.has_key)
 _SINGLE = [option.name for option in OPTIONS if not option.is_list]
 
 
 @dataclass(frozen=True)
+class RangeOptions:
+    """The ends of a range of keys, each the texts of the first columns of a key, its direction, and the cursor of the
+    page before."""
+
+    prefix: list[str] | None = None
+    low: list[str] | None = None
+    high: list[str] | None = None
+    inclusive: bool = False
+    reverse: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True)
 class Options:
-    """The options of a query, apart from its key."""
+    """The options of a query, apart from its key. `range` is None where it gives no option of a range."""
 
     columns: list[str] | None = None
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
     limit: int | None = None
     snapshot: int | None = None
     explain: bool = False
+    range: RangeOptions | None = None
 
 
 def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
-    """The options of a query, and its other parameters: column to value. BadRequest for a query that cannot be read."""
+    """The options of a query, and its other parameters: column to value. BadRequest for a query that cannot be read, or
+    that has both a key and a range."""
     if not scope["query_string"]:
         return Options(), {}
     options: dict[str, list[str]] = {}
@@ -90,13 +151,29 @@ def query_options(scope: Mapping[str, Any]) -> tuple[Options, dict[str, str]]:
             raise BadRequest(f"{cut(name)} is given twice; a key column has one value")
         else:
             others[name] = value
-    return _options(options), others
+    found = _options(options)
+    if others and found.range is not None:
+        ranged = next(name for name in OF_RANGES if name in options)
+        raise BadRequest(f"{cut(', '.join(others))} and {ranged}: expected a key or a range of keys, not both")
+    return found, others
 
 
-def no_others(others: Mapping[str, str]) -> None:
-    """BadRequest for parameters that are not options."""
+def options_alone(scope: Mapping[str, Any]) -> Options:
+    """The options of a query whose keys are elsewhere. BadRequest for options of a range, and for other parameters."""
+    options, others = query_options(scope)
+    if options.range is not None:
+        raise BadRequest(f"{', '.join(OF_RANGES)} are options of GET /rows without a key")
     if others:
-        raise BadRequest(f"unknown parameter {cut(', '.join(others))}; there are {', '.join(NAMES)}")
+        there = ", ".join(name for name in NAMES if name not in OF_RANGES)
+        raise BadRequest(f"unknown parameter {cut(', '.join(others))}; there are {there}")
+    return options
+
+
+def next_target(scope: Mapping[str, Any], after: str) -> str:
+    """The path and query of a request for the rows after a cursor, from the request for the rows before."""
+    pairs = [pair for pair in _pairs(scope["query_string"]) if pair[0] != "_after"]
+    root = scope.get("root_path", "").rstrip("/")
+    return f"{quote(root + route_path(scope))}?{urlencode([*pairs, ('_after', after)], quote_via=quote)}"
 
 
 def cut(text: str, most: int = SHOWN_CHARACTERS) -> str:
@@ -123,6 +200,18 @@ def _options(given: Mapping[str, list[str]]) -> Options:
         limit=_number("_limit", given),
         snapshot=_number("_snapshot", given),
         explain=_flag("_explain", given),
+        range=_range(given) if not given.keys().isdisjoint(OF_RANGES) else None,
+    )
+
+
+def _range(given: Mapping[str, list[str]]) -> RangeOptions:
+    return RangeOptions(
+        prefix=given.get("_prefix"),
+        low=given.get("_from"),
+        high=given.get("_to"),
+        inclusive=_flag("_inclusive", given),
+        reverse=_flag("_reverse", given),
+        after=given["_after"][0] if "_after" in given else None,
     )
 
 

@@ -131,7 +131,9 @@ class Settings(BaseModel):
     max_key_bytes: int = _setting(16 * 1024, "bytes", "The longest value of a key column that is taken.", ge=1)
     max_batch_keys: int = _setting(10_000, "keys", "The most keys one `POST /rows` may ask for.", ge=1)
     max_body_bytes: int = _setting(16 * MIB, "bytes", "The largest request body that is taken.", ge=1)
-    max_rows: int = _setting(10_000, "rows", "The most rows of one answer; more are answered 413.", ge=1)
+    max_rows: int = _setting(
+        10_000, "rows", "The most rows of one answer; more are answered 413, and a range in pages.", ge=1
+    )
     max_answer_bytes: int = _setting(
         32 * MIB,
         "bytes",

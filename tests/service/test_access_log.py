@@ -93,6 +93,9 @@ def test_a_line_says_who_asked_what_and_what_it_took(crawl_settings: Settings, t
         ("/row/alice", "other"),
         ("/rows?" + "a=alice&" * 2000, "/rows?-"),
         ("/rows?limit=alice&_limit=2", "/rows?-=-&_limit=2"),
+        ("/rows?_prefix=alice&_limit=2", "/rows?_prefix=-&_limit=2"),
+        ("/rows?_from=alice&_to=alice&_reverse=true", "/rows?_from=-&_to=-&_reverse=true"),
+        ("/rows?_after=alice&_inclusive=true", "/rows?_after=-&_inclusive=true"),
     ],
 )
 def test_no_key_is_logged_unless_asked_for(crawl_settings: Settings, tmp_path: Path, target: str, shown: str) -> None:
@@ -101,6 +104,18 @@ def test_no_key_is_logged_unless_asked_for(crawl_settings: Settings, tmp_path: P
     assert "alice" not in json.dumps(line)
     [line] = logged(crawl_settings.model_copy(update={"log_keys": True}), tmp_path / "keys", ("GET", target, None))
     assert line["target"] == target[:1000]
+
+
+def test_a_line_of_a_range_counts_its_keys_and_rows(crawl_settings: Settings, tmp_path: Path) -> None:
+    page, found = logged(
+        crawl_settings,
+        tmp_path / "log",
+        ("GET", "/rows?_from=second&_limit=3", None),
+        ("HEAD", "/rows?_from=second", None),
+    )
+    assert (page["status"], page["snapshot"], page["keys"], page["count"]) == (200, 1, 2, 3)
+    assert (found["status"], found["keys"]) == (200, 0)
+    assert "count" not in found
 
 
 def test_probes_that_are_answered_well_are_left_out_and_the_log_may_be_off(

@@ -27,7 +27,7 @@ def test_the_table_of_options_is_that_of_the_service() -> None:
 def test_the_commands_answer_what_stands_below_them(tmp_path: Path) -> None:
     client = Client(make_examples(tmp_path))
     shown = re.findall(r"^\$ curl -s '?http://localhost:8000(\S+?)'?(?: -d '(.*)')?\n(\{.*\})$", PAGE, re.MULTILINE)
-    assert len(shown) == 4
+    assert len(shown) == 5
     for target, body, answer in shown:
         response = client.ask("POST" if body else "GET", target, json.loads(body) if body else None)
         assert response.json() == json.loads(answer)

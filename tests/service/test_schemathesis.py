@@ -45,6 +45,11 @@ OPTIONS: list[list[tuple[str, Any]]] = [
     [("_columns", ["url", "dt"])],
     [("_snapshot", 9)],
 ]
+RANGES: dict[str, list[dict[str, Any]]] = {
+    "crawl": [{"_prefix": ["a"]}, {"_from": ["a"], "_to": ["twice"], "_inclusive": True, "_limit": 2}],
+    "orders": [{"_from": ["de", "1"]}, {"_prefix": ["d"], "_reverse": True}, {"_from": ["de", "x"]}],
+    "visits": [{"_reverse": False}, {"_to": ["00010203-0405-0607-0809-0a0b0c0d0e0f"]}],
+}
 # The document does not have the existing columns, partitions, snapshots and indexes. Requests with other names are
 # answered 400 and 404.
 UNSAID = [positive_data_acceptance]
@@ -75,7 +80,7 @@ def real(case: Case, draw: Callable[[SearchStrategy[Any]], Any]) -> None:
         case.body = {"keys": draw(strategies.lists(keys, max_size=4))}
         case.query = {}
     elif "key" not in case.path_parameters and one_of(True, False):
-        case.query = dict(one_of(*KEYS[name]))
+        case.query = dict(one_of(*KEYS[name], *RANGES[name]))
     case.query |= dict(one_of(*OPTIONS, *([("_where", ["dt=2026-01-02"])] for _ in range(name == "crawl"))))
     case.headers["Accept"] = one_of(JSON, ARROW, f"{ARROW};q=0.5, */*;q=0.1", "text/html")
 

@@ -29,7 +29,7 @@ from gnomon.shadow.lookup.index_files import (
     read_index_file,
     write_index_file,
 )
-from gnomon.shadow.lookup.ordered import OrderedEntries, RangeQuery
+from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
 from gnomon.shadow.lookup.ranges import (
@@ -55,6 +55,7 @@ __all__ = [
     "MORE",
     "PARTITION",
     "POINTER",
+    "Cursor",
     "EntryColumn",
     "Hit",
     "Hits",

@@ -5,7 +5,6 @@ entry that it has of any file. Entries with one key have the order of their poin
 each snapshot that has them."""
 
 import base64
-import binascii
 import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from gnomon.btree import BTreeReader
 from gnomon.btree.blocks import LookupStats
+from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, comparable, compare, stored_values
 from gnomon.btree.reader import Run, decoded
@@ -31,6 +31,7 @@ from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, So
 from gnomon.shadow.storage import check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
+FILE_BYTES = 16 * 1024  # memory of the entries that a merge holds of one index file, at least: those of a leaf
 SOURCE = "source"  # the column with the number of an entry's index file
 
 
@@ -56,7 +57,7 @@ class Cursor(NamedTuple):
             pairs = zip(shown, spec.stored_keys, strict=True)
             key = tuple(key_type(column.type).to_stored(value, column.name) for value, column in pairs)
             return cls(key, str(file), int(offset), int(sub_offset))
-        except (ValueError, TypeError, binascii.Error):
+        except (ValueError, TypeError, OverflowError, RecursionError, KeyTypeError):
             raise UsageError("after", expected="the cursor that a page ended with", found=repr(text[:80])) from None
 
 
@@ -342,6 +343,11 @@ class OrderedEntries:
             return None
         key = tuple(stored_values(table.column(i).slice(len(table) - 1), kind)[0] for i, kind in enumerate(types))
         return Cursor(key, *(table.column(f"value{i}")[len(table) - 1].as_py() for i in ties))
+
+    @property
+    def bytes_at_once(self) -> int:
+        """About the memory of the entries that are held at a time."""
+        return FILE_BYTES * len(self._sources)
 
     @property
     def cost(self) -> LookupStats:

@@ -125,7 +125,7 @@ def test_an_origin_that_is_listed_may_read_answers_failed_ones_too(client: Clien
         answer = client.get(target, {"Origin": ORIGIN})
         assert answer.status_code == status
         assert answer.headers["access-control-allow-origin"] == ORIGIN
-        assert answer.headers["access-control-expose-headers"] == "X-Request-Id, X-Table-Version"
+        assert answer.headers["access-control-expose-headers"] == "Link, X-Request-Id, X-Table-Version"
         assert answer.headers["vary"] == "Origin"
         assert "access-control-allow-credentials" not in answer.headers
 

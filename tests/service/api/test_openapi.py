@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from gnomon.service.api.openapi import MEANING
 from gnomon.service.api.responses import ARROW, JSON
 from gnomon.service.errors import MEDIA_TYPE, TABLE
-from gnomon.service.http.requests import MOST_NUMBER, NAMES
+from gnomon.service.http.requests import MOST_NUMBER, NAMES, OF_RANGES
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client
 
@@ -51,7 +51,9 @@ def test_parameters_are_told_with_their_bounds(document: dict[str, Any]) -> None
             names = [one["name"] for one in told["parameters"]]
             before = ["name"] if path.startswith("/indexes") else []
             before += [] if method == "post" else ["key"]
-            assert names == [*before, *NAMES], (path, method)
+            takes_ranges = path.endswith("/rows") and method != "post"
+            options = [name for name in NAMES if takes_ranges or name not in OF_RANGES]
+            assert names == [*before, *options], (path, method)
     by_name = {one["name"]: one for one in document["paths"]["/indexes/{name}/rows"]["get"]["parameters"]}
     assert by_name["name"]["schema"]["maxLength"] == 64
     assert (by_name["_limit"]["schema"]["minimum"], by_name["_limit"]["schema"]["maximum"]) == (0, MOST_NUMBER)
@@ -65,6 +67,15 @@ def test_rows_are_told_in_both_media_types(document: dict[str, Any]) -> None:
         for method, told in document["paths"][path].items():
             content = told["responses"]["200"].get("content")
             assert (set(content) if content else None) == (None if method == "head" else {JSON, ARROW})
+
+
+def test_a_page_of_a_range_is_told_beside_the_rows_of_a_key(document: dict[str, Any]) -> None:
+    for path in ("/rows", "/indexes/{name}/rows"):
+        found = document["paths"][path]["get"]["responses"]["200"]
+        shapes = [choice["$ref"].rpartition("/")[2] for choice in found["content"][JSON]["schema"]["anyOf"]]
+        assert shapes == ["RowsAnswer", "RangeAnswer"]
+        assert "gnomon.next" in found["content"][ARROW]["schema"]["anyOf"][1]["description"]
+        assert "Link" in found["headers"]
 
 
 def test_failures_are_told_with_their_headers(document: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gnomon.service.errors import BadRequest
-from gnomon.service.http.requests import NAMES, Options, query_options
+from gnomon.service.http.requests import NAMES, OF_RANGES, Options, RangeOptions, options_alone, query_options
 from gnomon.service.settings.table import Settings
 from tests.service.lake import Client, rows
 from tests.shadow.make_index import index_source, write_source
@@ -33,10 +33,39 @@ def given(query: str) -> tuple[Options, dict[str, str]]:
 
 def test_options_and_other_parameters_are_told_apart() -> None:
     values = {"_columns": "a,b", "_where": "dt=1", "_limit": "3", "_snapshot": "4", "_explain": "true"}
-    assert set(values) == set(NAMES)
-    others = {name.removeprefix("_"): value for name, value in values.items()}
-    query = "&".join(f"{name}={value}" for name, value in (values | others).items())
-    assert given(query) == (Options(["a", "b"], {"dt": ["1"]}, 3, 4, True), others)
+    ends = {"_prefix": "p", "_from": "l", "_to": "h", "_inclusive": "true", "_reverse": "true", "_after": "c"}
+    assert (*values, *ends) == NAMES
+    others = {name.removeprefix("_"): value for name, value in (values | ends).items()}
+
+    def query(*parts: dict[str, str]) -> str:
+        return "&".join(f"{name}={value}" for part in parts for name, value in part.items())
+
+    assert given(query(values, others)) == (Options(["a", "b"], {"dt": ["1"]}, 3, 4, True), others)
+    asked = RangeOptions(["p"], ["l"], ["h"], True, True, "c")
+    assert given(query(values, ends)) == (Options(["a", "b"], {"dt": ["1"]}, 3, 4, True, asked), {})
+
+
+@pytest.mark.parametrize("name", OF_RANGES)
+def test_an_option_of_a_range_stands_with_no_key(name: str) -> None:
+    value = "true" if name in ("_inclusive", "_reverse") else "a"
+    with pytest.raises(BadRequest, match=f"^url and {name}: expected a key or a range of keys, not both"):
+        given(f"{name}={value}&url=a")
+    with pytest.raises(BadRequest, match="are options of GET /rows without a key"):
+        options_alone({"query_string": f"{name}={value}".encode()})
+
+
+def test_each_end_of_a_range_has_the_values_of_several_columns() -> None:
+    asked, _ = given("_from=4711&_from=2026-06-01&_to=&_limit=2")
+    assert (asked.limit, asked.range) == (2, RangeOptions(low=["4711", "2026-06-01"], high=[""]))
+    for name in ("_inclusive", "_reverse", "_after"):
+        with pytest.raises(BadRequest, match=f"^{name} is given twice"):
+            given(f"{name}=true&{name}=true")
+
+
+def test_a_limit_alone_asks_for_no_range() -> None:
+    """A key that was forgotten must not give other rows."""
+    assert given("_limit=1&_columns=a&_where=dt=1&_snapshot=1&_explain=false")[0].range is None
+    assert given("_reverse=false")[0].range == RangeOptions()
 
 
 def test_an_option_with_one_value_is_given_once() -> None:

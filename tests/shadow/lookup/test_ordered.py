@@ -1,5 +1,6 @@
 """Ranges of keys: the rows of a random lake in key order, as Python sorts them."""
 
+import base64
 import random
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -228,6 +229,9 @@ def test_deleted_rows_of_a_lake_table_are_in_no_range(tmp_path: Path) -> None:
         ({"prefix": "a", "low": "b"}, "a prefix, or a lowest and a highest key, not both"),
         ({"low": ("a", "b")}, "low: the key has 1 columns; found 2 values"),
         ({"after": "nonsense"}, "the cursor that a page ended with"),
+        ({"after": base64.urlsafe_b64encode(b"[" * 30_000).decode()}, "the cursor that a page ended with"),
+        ({"after": base64.urlsafe_b64encode(b'[["a"], "f", 1e999, 0]').decode()}, "the cursor that a page ended with"),
+        ({"after": base64.urlsafe_b64encode(b'[[{}], "f", 0, 0]').decode()}, "the cursor that a page ended with"),
         ({"low": 5}, "k0"),
         ({"limit": -1}, "limit"),
     ],
