@@ -82,14 +82,15 @@ def redact(error: BaseException, roots: Roots) -> str:
         text = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
         return _cleaned(text, roots)[:MOST_CHARACTERS]
     shown = error.with_fields(
-        path=None if error.path is None else _hidden(_below_root(error.path, roots), roots),
+        path=None if error.path is None else _hidden(below_root(error.path, roots), roots),
         column=COLUMN if error.column in roots.columns else error.column,
     )
     return composed(shown.place, _cleaned(shown.fault, roots), shown.advice)[:MOST_CHARACTERS]
 
 
-def _below_root(path: str, roots: Roots) -> str:
-    """The part of a path below a root; of any other absolute path or address, the last name."""
+def below_root(path: str, roots: Roots) -> str:
+    """The part of a path below a root; of any other absolute path or address, the last name. Other paths as they
+    are."""
     for root, name in _longest_first(roots):
         if path.rstrip("/") == root:
             return name

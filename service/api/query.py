@@ -6,7 +6,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from gnomon.service import costs
 from gnomon.service.api.shapes import Explain, IndexCost, ReadThrough, SourceCost, Step
-from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound
+from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound, below_root
 from gnomon.service.http import NAMES, Options, cut
 from gnomon.service.indexes import KeptAnswer, Place, ServedIndex, visible
 from gnomon.service.memory import Hold
@@ -16,7 +16,7 @@ from gnomon.shadow.fetch import Bounds, Query
 from gnomon.shadow.lookup import ParsedKey, buckets_of_keys, parse_key
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 from gnomon.shadow.newest_version import read_through
-from gnomon.shadow.storage import Trace, check_may_wait
+from gnomon.shadow.storage import Trace, check_may_wait, is_absolute
 from gnomon.shadow.tables import shown_part
 from gnomon.shadow.values import shown_key
 
@@ -325,9 +325,14 @@ def explanation(question: Question, key: ParsedKey | None = None, files: Sequenc
     [told.bucket] = buckets_of_keys([key.stored], question.spec)
     partitions = question.spec.partitions
     hidden = set(partitions) - set(visible(question.place, partitions))  # no path may show their values
+    roots = question.served.roots
+
+    def path_shown(file: str) -> str:
+        return shown_part(below_root(file, roots) if is_absolute(file) else file, hidden)
+
     steps = stats.trace.to_json() if stats.trace is not None else []
-    shown = [step | {"file": shown_part(step["file"], hidden)} if "file" in step else step for step in steps]
+    shown = [step | {"file": path_shown(step["file"])} if "file" in step else step for step in steps]
     told.steps = cast(list[Step], shown)  # each kind of step has members of its own
     if files:
-        told.files = [shown_part(file, hidden) for file in files]
+        told.files = [path_shown(file) for file in files]
     return told

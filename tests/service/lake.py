@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+from deltalake import write_deltalake
 from fastapi import FastAPI
 
+from gnomon.jobs.build import build
 from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
 from tests.shadow.make_index import index_source, write_source
@@ -88,6 +90,24 @@ def make_visits(folder: Path) -> Settings:
     index_source(folder / "lake", folder / "shadow", ["id", "time", "at", "n"])
     index_source(folder / "lake", folder / "by_id", ["id"])
     return Settings(indexes=[str(folder / "shadow")])
+
+
+def make_clone(folder: Path) -> Settings:
+    """An index of a Delta table whose files lie outside of the table's folder, and are newer than the index in part."""
+    private, clone = folder / "private", folder / "clone"
+    for begin in (0, 1, 2):
+        ids = pa.table({"id": pa.array(range(begin, 60, 3)), "n": [begin] * 20})
+        write_deltalake(str(private), ids, mode="append")
+    (clone / "_delta_log").mkdir(parents=True)
+    for version in sorted((private / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in version.read_text().splitlines()]
+        for action in lines:
+            if "add" in action:
+                action["add"]["path"] = f"file://{private}/{action['add']['path']}"
+        (clone / "_delta_log" / version.name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        if version.name.endswith("1.json"):
+            build(None, f"delta:{clone}", str(folder / "index"), ["id"], buckets=2)
+    return Settings(indexes=[str(folder / "index")], freshness="newest")
 
 
 def add_day(folder: Path, day: str, urls: list[str]) -> int:

@@ -1,9 +1,12 @@
 """service/errors.py: errors name the file, but not the folder."""
 
+from pathlib import Path
+
 import pytest
 
 from gnomon.service.errors import _ADDRESSES, _FOLDERS, MOST_CHARACTERS, MOST_READ, Roots, redact
 from gnomon.shadow import DamagedIndexFile, ShadowError, StalePointer
+from tests.service.lake import Client, make_clone
 
 ROOTS = Roots((("/srv/lake", "the source"), ("/srv/lake/shadow", "the index")))
 
@@ -54,6 +57,17 @@ def test_an_index_at_the_root_of_the_file_system_cuts_nothing_else() -> None:
 )
 def test_a_folder_called_like_the_source_stays_in_paths_below_it(text: str, redacted: str) -> None:
     assert redact(ShadowError(text), Roots((("/data", "the source"),))) == redacted
+
+
+def test_an_explanation_names_no_folder_outside_of_the_source(tmp_path: Path) -> None:
+    asked = Client(make_clone(tmp_path))
+    for key in range(6):  # of each file, read through the index and covered by it
+        answer = asked.get(f"/rows/{key}?_explain=true")
+        explain = answer.json()["explain"]
+        assert [step for step in explain["steps"] if step.get("file", "").endswith(".parquet")]
+        assert len(explain["files"]) == 1
+        assert "private" not in answer.text
+        assert str(tmp_path) not in answer.text
 
 
 def test_partition_columns_that_are_not_shown_are_cut_out_of_paths() -> None:

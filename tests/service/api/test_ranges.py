@@ -12,13 +12,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pyarrow as pa
 import pytest
 
-from gnomon.jobs.build import build
 from gnomon.service.access.tokens import new_token
 from gnomon.service.api.responses import ARROW
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import Index, open_index
 from tests.profiles import examples
-from tests.service.lake import TWICE, Client, add_day, make_crawl, make_orders, make_visits, rows
+from tests.service.lake import TWICE, Client, add_day, make_clone, make_crawl, make_orders, make_visits, rows
 from tests.service.test_root_path import WRAPS, Wrap, client
 from tests.shadow.make_index import index_source, write_source
 
@@ -251,26 +250,6 @@ def test_an_index_that_hides_a_column_of_its_order_answers_no_range(settings: Se
 def test_a_hidden_column_of_the_payload_is_in_no_row_of_a_range(settings: Settings) -> None:
     guarded = Client(settings.model_copy(update={"hidden_columns": {"sales": ["n"]}}))
     assert list(in_json(guarded, "/rows?_from=5")[0]) == ["customer", "day", "part"]
-
-
-def make_clone(folder: Path) -> Settings:
-    """An index of a Delta table whose files lie outside of the table's folder, and are newer than the index in part."""
-    from deltalake import write_deltalake
-
-    private, clone = folder / "private", folder / "clone"
-    for begin in (0, 1, 2):
-        ids = pa.table({"id": pa.array(range(begin, 60, 3)), "n": [begin] * 20})
-        write_deltalake(str(private), ids, mode="append")
-    (clone / "_delta_log").mkdir(parents=True)
-    for version in sorted((private / "_delta_log").glob("*.json")):
-        lines = [json.loads(line) for line in version.read_text().splitlines()]
-        for action in lines:
-            if "add" in action:
-                action["add"]["path"] = f"file://{private}/{action['add']['path']}"
-        (clone / "_delta_log" / version.name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        if version.name.endswith("1.json"):
-            build(None, f"delta:{clone}", str(folder / "index"), ["id"], buckets=2)
-    return Settings(indexes=[str(folder / "index")], freshness="newest")
 
 
 def test_a_cursor_names_no_folder_outside_of_the_source(tmp_path: Path) -> None:
