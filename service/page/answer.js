@@ -20,12 +20,19 @@ export function readAnswer(value) {
     snapshot: plain(value.get("snapshot")),
     key: result.get("key"),
     error: plain(result.get("error") ?? null),
+    next: cursorIn(plain(value.get("next") ?? null)),
     explain: plain(value.get("explain") ?? null),
   };
 }
 
-/** The view of an answer with rows. `reply` is what `api.ask` gave, `curl` the command that asks the same. */
-export function answerView(answer, reply, info, { curl, name }) {
+/** The cursor in the link to the next page of a range. */
+function cursorIn(link) {
+  return link === null ? null : new URL(link, location.href).searchParams.get("_after");
+}
+
+/** The view of an answer with rows. `reply` is what `api.ask` gave, `curl` the command that asks the same, `range` is of
+ *  the rows of several keys: `hrefOf` gives the address of a row's key, `next` is that of the next page, if one follows. */
+export function answerView(answer, reply, info, { curl, name, range = null }) {
   const types = new Map(info.columns.map((column) => [column.name, column.type]));
   const keys = new Set(info.keys.map((key) => key.name));
   return h("article", { "aria-labelledby": "answer-title" },
@@ -36,11 +43,13 @@ export function answerView(answer, reply, info, { curl, name }) {
         copyButton("Copy link", () => location.href),
         copyButton("Copy as curl", () => curl),
         downloadButton(reply.bytes, name))),
-    rowsView(answer.rows, answer.explain?.files ?? null, types, keys),
+    rowsView(answer.rows, answer.explain?.files ?? null, types, keys, range),
+    range?.next && h("p", { class: "next" }, h("a", { class: "plain", href: range.next, rel: "next" }, "Next rows")),
     answer.explain && pathView(answer.explain, info));
 }
 
-function title({ count: all, rows }) {
+function title({ count: all, rows, next }) {
+  if (next !== null) return `${counted(rows.length, "row")}, more follow`;
   return rows.length < all ? `${counted(all, "row")}, the first ${count(rows.length)} shown` : counted(all, "row");
 }
 
@@ -59,11 +68,12 @@ function downloadButton(content, name) {
   return button;
 }
 
-/** The rows as cards; where there are several, also as a table and compared. More than a few begin as a table. */
-function rowsView(rows, files, types, keys) {
+/** The rows as cards; where there are several, also as a table and compared. More than a few begin as a table, and those
+ *  of a range, which has its keys in front. */
+function rowsView(rows, files, types, keys, range) {
   const cards = () => h("div", { class: "rows" }, rowViews(rows, files, types, keys));
   if (rows.length < 2) return cards();
-  const views = [["Cards", cards], ["Table", () => tableView(rows, files)], ["Compare", () => comparisonView(rows, files)]];
+  const views = [["Cards", cards], ["Table", () => tableView(rows, files, range && { keys, hrefOf: range.hrefOf })], ["Compare", () => comparisonView(rows, files)]];
   const body = h("div");
   const made = new Map();
   const buttons = views.map(([label], place) => h("button", { type: "button", class: "quiet small", onclick: () => show(place) }, label));
@@ -72,7 +82,7 @@ function rowsView(rows, files, types, keys) {
     body.replaceChildren(made.get(place));
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(at === place)));
   }
-  show(rows.length > MOST_CARDS ? 1 : 0);
+  show(range || rows.length > MOST_CARDS ? 1 : 0);
   return h("div", null, h("div", { class: "switch of-rows", role: "group", "aria-label": "Views of the rows" }, buttons), body);
 }
 

@@ -3,10 +3,11 @@
 import { answerView, rawView, readAnswer } from "./answer.js";
 import { ask, Failure, figures } from "./api.js";
 import { counted, h, say } from "./dom.js";
+import { Num } from "./exact.js";
 import { LIMIT, QuestionForm } from "./form.js";
 import { healthView, summaryView } from "./health.js";
 import { allPartitions, headline, notFoundView, problemView } from "./problem.js";
-import { BadAddress, format, parse, request, values } from "./route.js";
+import { BadAddress, format, parse, rangeRequest, request, values } from "./route.js";
 
 const main = document.getElementById("main");
 const form = new QuestionForm(document.getElementById("ask"), submit);
@@ -66,13 +67,14 @@ async function shown(route, signal) {
   form.element.hidden = route.view === "health" || !known.keys.length;
   if (route.view === "health") return show([chooser(name, "health"), healthView(known)], `${name}, health`);
   if (route.key === null) {
-    form.fill(null, route.options);
+    form.fill(null, route.range, route.options);
     return show(summaryView(known), name);
   }
   const keys = known.keys.map((key) => key.name);
   const key = values(route, keys);
-  form.fill(key, route.options);
-  await answered({ index: name, keys, values: key, options: route.options }, known, signal);
+  form.fill(key, route.range, route.options);
+  const { range, after, options } = route;
+  await answered({ index: name, keys, values: key, range, after, options }, known, signal);
 }
 
 /** An index that cannot be described; the others stay within reach. */
@@ -84,26 +86,36 @@ function closed(name, view, error) {
 }
 
 async function answered(asked, known, signal) {
-  const { index, keys, values: key } = asked;
+  const { index, keys, values: key, range, after } = asked;
   const options = { ...asked.options, limit: asked.options.limit || String(LIMIT) };
-  const { url, method, body } = request(index, keys, key, options);
-  const explained = `${url}${url.includes("?") ? "&" : "?"}_explain=true`;
-  const title = `${key.map((one) => one ?? "null").join(", ")} · ${index}`;
+  const { url, method, body } = range ? rangeRequest(index, key, range, after, options) : request(index, keys, key, options);
+  const explained = range ? url : `${url}${url.includes("?") ? "&" : "?"}_explain=true`;
+  const title = `${key.map((one) => one ?? "null").join(", ")}${range && " …"} · ${index}`;
   try {
     const reply = await ask(explained, { method, body, signal });
     const answer = read(reply);
     if (signal.aborted) return;
     if (answer instanceof Error) return show(rawView(reply, answer.message), title);
     if (answer.error) throw new Failure(answer.error.status, answer.error);
-    if (!answer.count) throw new Failure(404, { type: NO_KEY, detail: `No row has this key in snapshot ${answer.snapshot}.`, snapshot: answer.snapshot });
-    show(answerView(answer, reply, known, { curl: curl(url, method, body), name: `${index}-${key.join("-")}` }), title);
-    say(`${counted(answer.count, "row")} found`);
-    form.answered();
+    if (!answer.count && !range) throw new Failure(404, { type: NO_KEY, detail: `No row has this key in snapshot ${answer.snapshot}.`, snapshot: answer.snapshot });
+    const ranged = range ? { hrefOf: (row) => hrefOf(row, asked), next: answer.next && format({ ...asked, after: answer.next }) } : null;
+    show(answerView(answer, reply, known, { curl: curl(url, method, body), name: `${index}-${key.join("-")}`, range: ranged }), title);
+    say(`${counted(answer.count, "row")} found${answer.next ? ", more follow" : ""}`);
+    if (after) main.focus(); // the top of the page of rows
+    else form.answered();
   } catch (error) {
     if (signal.aborted || !(error instanceof Failure)) throw error;
     refused(error, asked, known, title);
     form.answered();
   }
+}
+
+/** The address of the key of a row in a range; null where the row does not show all of it. */
+function hrefOf(row, { index, keys, options }) {
+  const found = keys.map((name) => row.get(name));
+  if (found.includes(undefined)) return null;
+  const texts = found.map((value) => (value === null ? null : value instanceof Num ? value.text : String(value)));
+  return format({ index, keys, values: texts, options: { ...options, limit: "" } });
 }
 
 const NO_KEY = "urn:gnomon:problem:key-not-found";
@@ -112,7 +124,7 @@ const NO_PARTITION = "urn:gnomon:problem:partition-not-found";
 function refused(failure, asked, known, title) {
   if (failure.problem.type === NO_KEY) {
     show(notFoundView(failure.problem, asked, known), `No row · ${title}`);
-    say("No row has this key");
+    say(asked.range ? "No key in this range" : "No row has this key");
     return;
   }
   const { column, expected } = failure.problem;
@@ -167,7 +179,7 @@ function navigation(name, view) {
 function submit() {
   try {
     const keys = form.info.keys.map((key) => key.name);
-    const next = format({ index: current, keys, values: form.values(), options: form.options.read() });
+    const next = format({ index: current, keys, values: form.values(), range: form.range(), options: form.options.read() });
     if (next === location.hash) follow();
     else location.hash = next;
   } catch (error) {

@@ -5,6 +5,13 @@ import { hint, taken } from "./kinds.js";
 
 export const LIMIT = 100; // rows shown where the user sets no limit
 
+const RANGES = [
+  ["", "this key"],
+  ["prefix", "the keys that begin with it"],
+  ["from", "the keys from it on"],
+  ["until", "the keys up to it, backwards"],
+];
+
 /** The form for one index; `onask` is called when the user asks. */
 export class QuestionForm {
   constructor(element, onask) {
@@ -22,11 +29,13 @@ export class QuestionForm {
     this.info = info;
     this.boxes = info.keys.map((key, place) => keyBox(key, place));
     this.options = new Options(info);
+    this.kind = h("select", { id: "which" }, RANGES.map(([value, text]) => h("option", { value }, text)));
     this.element.replaceChildren(
       ...[chooser].filter(Boolean),
       h("div", { class: this.boxes.length > 1 ? "keys several" : "keys" },
         this.boxes.map((box) => box.element),
         h("button", { type: "submit", class: "main" }, "Ask")),
+      h("div", { class: "which" }, h("label", { for: "which" }, "Rows of"), this.kind),
       this.options.element);
     this.element.hidden = false;
   }
@@ -35,8 +44,14 @@ export class QuestionForm {
     return this.boxes.map((box) => box.value());
   }
 
-  fill(values, options) {
+  /** Which keys are asked for: "" for this one, or the kind of a range. */
+  range() {
+    return this.kind.value;
+  }
+
+  fill(values, range, options) {
     this.clearFaults();
+    this.kind.value = range;
     this.boxes.forEach((box, place) => box.fill(values ? values[place] : ""));
     this.options.fill(options);
   }

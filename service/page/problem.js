@@ -81,10 +81,10 @@ export function notFoundView(problem, asked, info) {
   const where = Object.entries(asked.options.where);
   const found = h("ul", { class: "tries" });
   const view = h("article", { class: "problem not-found" },
-    h("h1", null, "No row has this key"),
+    h("h1", null, asked.range ? "No key in this range" : "No row has this key"),
     h("p", { class: "detail" }, keyText(asked)),
     h("p", null, covered
-      ? `Snapshot ${count(problem.snapshot)} covers ${counted(covered.rows, "row")} of ${counted(covered.source_files, "source file")}${where.length ? "; only the partitions asked for were looked at." : ", and it is in none of them."}`
+      ? `Snapshot ${count(problem.snapshot)} covers ${counted(covered.rows, "row")} of ${counted(covered.source_files, "source file")}${where.length ? "; only the partitions asked for were looked at." : asked.range ? ", and none of them has a key in this range." : ", and it is in none of them."}`
       : problem.detail),
     found,
     h("p", { class: "faint" }, "Keys match exactly: capital letters, spaces and a slash at the end all count."));
@@ -96,7 +96,7 @@ export function notFoundView(problem, asked, info) {
     const waiting = counted(coverage.new + coverage.changed, "source file");
     found.append(h("li", null, `${waiting} came or changed since the index was built. The next build takes them in.`));
   }
-  lookNearby(asked, suggest);
+  if (!asked.range) lookNearby(asked, suggest);
   return view;
 }
 

@@ -1,7 +1,8 @@
 // What the page shows, in the fragment of its address: `#/pages/<key>?columns=a,b&where=dt=2026-01-01&limit=5&snapshot=7`.
 //
 // The key of one column is all between the name and `?`; of several, each column's value stands between slashes.
-// `#/pages` asks for nothing, `#/pages/` for the empty text. A fragment, unlike a path, is left alone by browsers: in a
+// `#/pages` asks for nothing, `#/pages/` for the empty text. `keys=prefix` asks for the keys that begin with this one, `from`
+// for those from it on, `until` for those up to it, backwards; `after` has the cursor of the page before. A fragment, unlike a path, is left alone by browsers: in a
 // path they would drop the keys `.` and `..`.
 
 const OPTION_PREFIX = "_"; // of options in a query of the service, which holds key columns, too
@@ -23,7 +24,7 @@ export function parse(fragment) {
   const [path, ...rest] = fragment.replace(/^#/, "").split("?");
   const slash = path.indexOf("/", 1);
   const options = { columns: [], where: Object.create(null), limit: "", snapshot: "" };
-  const route = { index: null, key: null, view: "lookup", nulls: [], options };
+  const route = { index: null, key: null, view: "lookup", nulls: [], range: "", after: "", options };
   if (!path.startsWith("/")) return route;
   route.index = decoded(slash < 0 ? path.slice(1) : path.slice(1, slash), "The index") || null;
   if (slash >= 0) route.key = path.slice(slash + 1);
@@ -35,6 +36,8 @@ export function parse(fragment) {
     else if (name === "columns") options.columns = value.split(",").filter(Boolean);
     else if (name === "where") takeWhere(options.where, value);
     else if (name === "null") route.nulls.push(value);
+    else if (name === "keys") route.range = value in ENDS ? value : "";
+    else if (name === "after") route.after = value;
     else if (name === "limit" || name === "snapshot") options[name] = value;
   }
   return route;
@@ -56,7 +59,7 @@ export function values(route, keys) {
 }
 
 /** The fragment of an index, a key (null for none) and options. Throws BadAddress for text that is not Unicode. */
-export function format({ index, keys = [], values: key = null, view = "lookup", options = {} }) {
+export function format({ index, keys = [], values: key = null, view = "lookup", range = "", after = "", options = {} }) {
   let text = `#/${encodeURIComponent(index)}`;
   const query = [];
   if (view === "health") query.push("view=health");
@@ -65,6 +68,8 @@ export function format({ index, keys = [], values: key = null, view = "lookup", 
     text += `/${key.length === 1 ? encoded[0].replace(SAFE, decodeURIComponent) : encoded.join("/")}`;
     keys.forEach((name, place) => key[place] === null && query.push(`null=${encodeURIComponent(name)}`));
   }
+  if (range) query.push(`keys=${range}`);
+  if (after) query.push(`after=${encode(after)}`);
   query.push(...optionPairs(options).map(([name, value]) => `${name}=${encode(value).replace(SAFE_IN_QUERY, decodeURIComponent)}`));
   return query.length ? `${text}?${query.join("&")}` : text;
 }
@@ -99,6 +104,24 @@ export function request(index, keys, key, options) {
     return { method: "POST", url: withQuery(place, pairs), body };
   }
   return { method: "GET", url: withQuery(place, [...keys.map((name, at) => [name, key[at]]), ...pairs]) };
+}
+
+// The options of the service for each kind of range: with an end, and without.
+const ENDS = {
+  prefix: { end: "_prefix", more: [], open: [["_reverse", "false"]] },
+  from: { end: "_from", more: [], open: [["_reverse", "false"]] },
+  until: { end: "_to", more: [["_inclusive", "true"], ["_reverse", "true"]], open: [["_reverse", "true"]] },
+};
+
+/** The request for a page of a range, whose end is the key without the empty values behind its last one. */
+export function rangeRequest(index, key, range, after, options) {
+  if (key.includes(null)) throw new BadAddress("A range has no null as its end. Nulls come first: leave the box empty to begin with them.");
+  const { end, more, open } = ENDS[range];
+  const values = key.slice(0, key.findLastIndex((value) => value !== "") + 1);
+  const ends = values.length ? [...values.map((value) => [end, value]), ...more] : open;
+  const pairs = [...ends, ...optionPairs(options).map(([name, value]) => [OPTION_PREFIX + name, value])];
+  if (after) pairs.push(["_after", after]);
+  return { method: "GET", url: withQuery(`indexes/${encodeURIComponent(index)}/rows`, pairs) };
 }
 
 function withQuery(place, pairs) {

@@ -24,15 +24,24 @@ function columnsOf(rows) {
   return { differ, same: names.filter((name) => !differ.includes(name)) };
 }
 
+/** The columns of the key, then the others in which rows differ. */
+function columnsBehind(keys, rows) {
+  const { differ, same } = columnsOf(rows);
+  const isOther = (name) => !keys.has(name);
+  const first = rows[0].entries.map(([name]) => name).filter((name) => keys.has(name));
+  return { differ: [...first, ...differ.filter(isOther)], same: same.filter(isOther) };
+}
+
 function sameView(same) {
   if (!same.length) return null;
   const named = same.slice(0, MOST_NAMED).join(", ");
   return h("p", { class: "faint" }, `The same in all of them: ${named}${same.length > MOST_NAMED ? ` and ${counted(same.length - MOST_NAMED, "column")} more` : ""}.`);
 }
 
-/** All rows as a table of the columns in which they differ. `files` are the paths of their source files, if known. */
-export function tableView(rows, files) {
-  const { differ, same } = columnsOf(rows);
+/** All rows as a table of the columns in which they differ. `files` are the paths of their source files, if known.
+ *  Rows of a range have the columns of its `keys` in front, the address of their key by `hrefOf`, and no marks. */
+export function tableView(rows, files, range = null) {
+  const { differ, same } = range ? columnsBehind(range.keys, rows) : columnsOf(rows);
   const heads = ["Row", ...(files ? ["Partition", "File"] : []), ...differ];
   const body = h("tbody");
   const box = h("div", { class: "scroll" }, h("table", null,
@@ -41,20 +50,22 @@ export function tableView(rows, files) {
   const more = h("button", { type: "button", class: "plain", onclick: grow });
   function grow() {
     const begin = body.childElementCount;
-    body.append(...rows.slice(begin, begin + AT_ONCE).map((row, at) => lineView(row, rows[begin + at - 1], begin + at, differ, files)));
+    const above = (at) => (range ? undefined : rows[begin + at - 1]);
+    const href = (row) => range?.hrefOf(row) ?? null;
+    body.append(...rows.slice(begin, begin + AT_ONCE).map((row, at) => lineView(row, above(at), begin + at, differ, files, href(row))));
     const left = rows.length - body.childElementCount;
     more.textContent = `Show ${count(Math.min(left, AT_ONCE))} of ${count(left)} more rows`;
     if (left <= 0) more.remove();
   }
   grow();
   return h("section", { class: "card versions" }, box, rows.length > AT_ONCE && more,
-    differ.length > 0 && h("p", { class: "faint" }, h("mark", null, "Marked"), " values differ from those of the row above."),
+    !range && differ.length > 0 && h("p", { class: "faint" }, h("mark", null, "Marked"), " values differ from those of the row above."),
     sameView(same));
 }
 
-function lineView(row, above, place, columns, files) {
+function lineView(row, above, place, columns, files, href) {
   const where = files ? [folder(files[place]) || "–", file(files[place])] : [];
-  return h("tr", null, h("th", { scope: "row" }, count(place + 1)), where.map((text) => h("td", null, text)),
+  return h("tr", null, h("th", { scope: "row" }, href === null ? count(place + 1) : h("a", { href }, count(place + 1))), where.map((text) => h("td", null, text)),
     columns.map((name) => {
       const [value, before] = [row.get(name), above?.get(name)];
       const differs = above !== undefined && written(value) !== written(before);

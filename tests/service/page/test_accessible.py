@@ -40,6 +40,11 @@ def comparison(page: Page, site: str) -> None:
     expect(page.get_by_role("region", name="What differs")).to_be_visible()
 
 
+def in_range(page: Page, site: str) -> None:
+    page.goto(site + link("pages", "https://shop.example/", query="?keys=prefix&limit=30"))
+    expect(page.get_by_role("link", name="Next rows")).to_be_visible()
+
+
 def not_found(page: Page, site: str) -> None:
     page.goto(site + link("pages", "http://shop.example/cotton"))
     expect(page.get_by_role("link", name=f"This key is there: {COTTON}")).to_be_visible()
@@ -75,7 +80,7 @@ def docs(page: Page, site: str) -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [start, row, rows, table, comparison, not_found, refused, health, token, docs],
+    [start, row, rows, table, comparison, in_range, not_found, refused, health, token, docs],
     ids=lambda view: view.__name__,
 )
 def test_a_view_has_no_fault_and_fits(page: Page, site: str, view: Callable[[Page, str], None]) -> None:

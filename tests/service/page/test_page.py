@@ -372,3 +372,59 @@ def test_nothing_is_asked_of_anybody_else(page: Page, site: str) -> None:
     page.wait_for_load_state("networkidle")
     assert asked
     assert [url for url in asked if not url.startswith((site, "data:", "blob:"))] == []
+
+
+def keys_shown(page: Page) -> list[str]:
+    """The first column of the table of rows, behind their numbers."""
+    return page.get_by_role("region", name="All rows").locator("tbody tr td:nth-child(2)").all_inner_texts()
+
+
+def test_keys_that_begin_with_a_text_are_shown_in_order_page_by_page(page: Page, site: str) -> None:
+    page.goto(f"{site}#/pages?columns=url,merchant&limit=50")
+    box(page, "url").fill("https://shop.example/3/")
+    page.get_by_label("Rows of").select_option("the keys that begin with it")
+    page.get_by_role("button", name="Ask").click()
+    expected = sorted(f"https://shop.example/3/{i}" for i in range(120))
+    for begin, told in ((0, "50 rows, more follow"), (50, "50 rows, more follow"), (100, "20 rows")):
+        expect(page.get_by_role("region", name="All rows")).to_contain_text(expected[begin])
+        expect(page.get_by_role("heading", name=told, exact=True)).to_be_visible()
+        assert keys_shown(page) == expected[begin : begin + 50]
+        expect(box(page, "url")).to_have_value("https://shop.example/3/")
+        if begin < 100:
+            page.get_by_role("link", name="Next rows").click()
+    expect(page.get_by_role("link", name="Next rows")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_role("region", name="All rows")).to_contain_text(expected[50])
+    page.reload()
+    expect(page.get_by_role("region", name="All rows")).to_contain_text(expected[50])
+    page.get_by_role("link", name="7", exact=True).click()
+    expect(value(page, "url")).to_have_text(expected[56])
+    expect(page.get_by_label("Rows of")).to_have_value("")
+
+
+def test_keys_from_one_on_and_backwards_are_shown(page: Page, site: str) -> None:
+    page.goto(f"{site}#/orders")
+    for kind, keys in (("the keys from it on", ["de", "fr"]), ("the keys up to it, backwards", ["de", "de", "null"])):
+        box(page, "country").fill("de")
+        box(page, "id").fill("2")
+        page.get_by_label("Rows of").select_option(kind)
+        page.keyboard.press("Tab")
+        page.get_by_role("button", name="Ask").click()
+        expect(page.get_by_role("heading", name=f"{len(keys)} rows", exact=True)).to_be_visible()
+        assert keys_shown(page) == keys
+    box(page, "country").fill("")
+    box(page, "id").fill("")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("heading", name="4 rows", exact=True)).to_be_visible()
+    assert keys_shown(page) == ["fr", "de", "de", "null"], "from the last key on"
+
+
+def test_a_range_without_a_key_is_told_and_a_wrong_end_marks_its_box(page: Page, site: str) -> None:
+    page.goto(site + link("pages", "zzz", query="?keys=prefix"))
+    expect(page.get_by_role("heading", name="No key in this range")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("none of them has a key in this range")
+    page.goto(site + link("orders", "de", "five", query="?keys=from"))
+    expect(page.get_by_role("heading", name="The question was not understood")).to_be_visible()
+    expect(box(page, "id")).to_have_attribute("aria-invalid", "true")
+    page.goto(site + link("orders", "", "", query="?keys=from&null=country"))
+    expect(page.get_by_text("A range has no null as its end")).to_be_visible()

@@ -200,6 +200,7 @@ def test_a_nested_value_stands_on_the_line_of_its_name_and_decimals_look_like_nu
     ]
     lefts = [line.locator(".name").first.bounding_box() for line in lines.all()]
     assert all(place is not None for place in lefts)
+    lines.nth(1).locator("summary").scroll_into_view_if_needed()
     closed = lines.nth(1).locator("summary").bounding_box()
     lines.nth(1).locator("summary").click()
     assert lines.nth(1).locator("summary").bounding_box() == closed, "open and closed stand alike"
