@@ -74,7 +74,7 @@ class ReadThrough(msgspec.Struct):
 
 
 class Explain(msgspec.Struct, kw_only=True):
-    """The cost of an answer. A batch has only the sums over all its keys."""
+    """The cost of an answer. A batch or a page of a range has only the sums over all its keys."""
 
     bucket: int | UnsetType = UNSET
     index: IndexCost

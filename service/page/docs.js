@@ -59,9 +59,14 @@ function contentView(body, api) {
   ];
 }
 
+/** The members of a body; those of each choice, where it is one of several. */
 function membersOf(schema, api) {
-  return membersView(schema, api) ? folded("Members", () => membersView(schema, api)) : null;
+  const choices = schema?.anyOf ?? [schema];
+  const titled = (choice) => (choices.length > 1 ? `Members of ${typeName(choice)}` : "Members");
+  return choices.filter((choice) => membersView(choice, api)).map((choice) => folded(titled(choice), () => membersView(choice, api)));
 }
+
+const typeName = ({ $ref = "" }) => $ref.slice($ref.lastIndexOf("/") + 1);
 
 function sampleView(sample) {
   const text = typeof sample === "string" ? sample : JSON.stringify(sample, null, 2);

@@ -18,6 +18,7 @@ from gnomon.service.settings.table import Settings
 from gnomon.shadow import Index, open_index
 from tests.profiles import examples
 from tests.service.lake import TWICE, Client, add_day, make_clone, make_crawl, make_orders, make_visits, rows
+from tests.service.live import answer, live, request
 from tests.service.test_root_path import WRAPS, Wrap, client
 from tests.shadow.make_index import index_source, write_source
 
@@ -443,3 +444,20 @@ def test_a_partition_column_of_the_key_selects_the_partition_of_a_range(tmp_path
     both = [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 1), ("c", 2)]
     assert found("/rows?_reverse=false&_limit=1") == both
     assert found("/rows?_reverse=true&_limit=4") == both[::-1]
+
+
+def test_pages_are_read_from_a_server_over_one_connection(settings: Settings, index: Index) -> None:
+    found: list[Row] = []
+    with live(settings.model_copy(update={"root_path": "/gnomon"})) as running, running.connect() as connection:
+        target: str | None = f"/rows?_from=2&_limit=40&{query(where='part=2')}"
+        while target is not None:
+            connection.sendall(request(target))
+            page = answer(connection)
+            assert page.status == 200
+            found += page.json()["rows"]
+            target = page.json().get("next")
+            assert page.headers.get("link", "") == (f'<{target}>; rel="next"' if target else "")
+        connection.sendall(request("/gnomon/rows?_from=99", "HEAD"))
+        assert answer(connection, "HEAD").status == 404
+    assert found == list(index.range((2,), where={"part": "2"}))
+    assert len(found) > 40

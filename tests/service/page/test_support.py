@@ -226,3 +226,13 @@ def test_the_desk_is_used_by_path_prefix_too(page: Page, tmp_path: Path) -> None
         page.get_by_role("link", name="API").click()
         expect(page.get_by_role("heading", name="Routes")).to_be_visible()
         assert page.url == f"{address}/gnomon/docs"
+
+
+def test_the_routes_show_the_members_of_each_answer_that_one_may_give(page: Page, site: str) -> None:
+    page.goto(f"{site}docs")
+    route = page.locator("#get-rows")
+    for shape, member in (("RowsAnswer", "key"), ("RangeAnswer", "next")):
+        route.get_by_text(f"Members of {shape}").click()
+        expect(
+            route.locator("details[open] > .members > li > code", has_text=re.compile(f"^{member}$"))
+        ).to_be_visible()
