@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         open_index,
         to_json,
     )
+    from gnomon.shadow.polars_scan import scan_polars
 
 __all__ = [
     "Answer",
@@ -126,6 +127,7 @@ __all__ = [
     "read_batch",
     "read_index",
     "register",
+    "scan_polars",
     "ship",
     "to_json",
     "upsert",
@@ -172,6 +174,7 @@ _MODULES = {
     "Settings": "gnomon.service.settings",
     "create_app": "gnomon.service.application",
     "main": "gnomon.__main__",
+    "scan_polars": "gnomon.shadow.polars_scan",
 }
 
 

@@ -5,6 +5,8 @@ framework.
 - `current_snapshot`  the snapshot from which an open index answers, and the retry on a newer one
 - `newest_version`    answers as of a newer version of a lake table than the index covers
 - `rows_of_files`     rows at pointers, from covered files or from files with whole names
+- `selected_rows`     the rows that conditions on the key select, from entries or from the source
+- `polars_scan`       an index as a Polars LazyFrame
 - `errors`            the errors of an index
 - `storage`           the only place that opens files
 - `tables`            the files of a source: folders, catalog tables, Delta and Iceberg tables

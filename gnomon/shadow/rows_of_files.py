@@ -15,6 +15,7 @@ from gnomon.shadow.fetch import FetchReads
 from gnomon.shadow.metadata import SourceFileEntry, source_of
 from gnomon.shadow.storage import FileInfo, OpenFile, below, is_absolute, join, split, storage_at
 from gnomon.sources import Numbers, Options, SourceFile, open_source, row_table
+from gnomon.sources.pointers import POINTER_FIELDS
 
 FILE_URL = "file:"
 BY_ROW_GROUP = "parquet"  # the format for which Dione's pointers differ from Gnomon's
@@ -74,6 +75,20 @@ class IndexedFiles:
         self, path: str, pointers: Numbers, keys: Mapping[str, pa.Array], columns: Sequence[str], stats: FetchReads
     ) -> pa.Table:
         return self._current.state.required_fetcher().table(self._file(path), pointers, keys, columns, stats)
+
+    def scan(self, path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """All rows of a file that the table has not deleted, with these columns, in the order of the file."""
+        file, state = self._file(path), self._current.state
+        fetcher = state.required_fetcher()
+        covering = [one for one in state.view.segments if file.path in one.live]
+        masks = [one.masks[file.path] for one in covering if file.path in one.masks]
+        for batch in fetcher.scan(file, columns):
+            values, offsets = batch.columns[: -len(POINTER_FIELDS)], batch.columns[-len(POINTER_FIELDS)]
+            table = pa.Table.from_arrays(values, names=batch.schema.names[: len(values)])
+            whole = fetcher.complete(table if values else pa.table({"": offsets}), file.partition, columns)
+            for mask in masks:
+                whole = whole.filter(pa.array(~mask.holds_each(offsets.to_numpy())))
+            yield whole
 
     def units(self, path: str, offsets: Numbers, stats: FetchReads) -> Numbers:
         return self._current.state.required_fetcher().units(self._file(path), offsets, stats)

@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructField, StructType
 
 from gnomon.btree.key_types import key_type
@@ -15,6 +14,7 @@ from gnomon.shadow import Index, UsageError
 from gnomon.shadow.fetch import FetchReads
 from gnomon.shadow.lookup import POINTER, EntryColumn, entry_columns
 from gnomon.shadow.metadata import source_of
+from gnomon.shadow.selected_rows import in_files
 from gnomon.shadow.storage import join
 from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 
@@ -85,24 +85,11 @@ def _named(columns: Sequence[EntryColumn]) -> dict[str, EntryColumn]:
     return names
 
 
-FETCH_BYTES = 64 * 1024 * 1024  # of rows that a task reads at a time, by the mean size of a row
-
-
 def with_payload(index: Index, entries: pa.RecordBatch, table: EntryTable) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a table for these entries, one source file after the other. StalePointer where a file is not
     the one that was indexed, or a row does not hold its key."""
-    order = pc.sort_indices(
-        entries.select([FILENAME, OFFSET, SUB_OFFSET]),
-        sort_keys=[(FILENAME, "ascending"), (OFFSET, "ascending"), (SUB_OFFSET, "ascending")],
-    )
-    ordered = entries.take(order)
-    files = pc.run_end_encode(ordered.column(FILENAME))
-    begin = 0
-    for path, end in zip(files.values.to_pylist(), files.run_ends.to_pylist(), strict=True):
-        most = max(1, FETCH_BYTES // index.files.row_bytes(path))
-        for first in range(begin, end, most):
-            yield _read(index, path, ordered.slice(first, min(most, end - first)), table)
-        begin = end
+    for path, rows in in_files(entries.select([FILENAME, OFFSET, SUB_OFFSET]), index.files.row_bytes):
+        yield _read(index, path, entries.take(rows), table)
 
 
 def _read(index: Index, path: str, entries: pa.RecordBatch, table: EntryTable) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from gnomon.base.errors import GnomonError
 from gnomon.btree.keys import Key, order_key, stored_array
 from gnomon.indexer.datasource.entry_table import EntryTable, entry_table, with_payload
-from gnomon.indexer.datasource.pushdown import MOST_KEYS, Selection, chosen, select
+from gnomon.indexer.datasource.pushdown import select
 from gnomon.indexer.spark import (
     HAS_SOURCES,
     AtSnapshot,
@@ -37,7 +37,18 @@ from gnomon.indexer.spark import (
     open_in_worker,
 )
 from gnomon.shadow import Index, UsageError, open_index
-from gnomon.shadow.lookup import KEY, POINTER, EntryColumn, Matches, MatchStats, buckets_of_keys, matched_entries
+from gnomon.shadow.lookup import (
+    KEY,
+    MOST_KEYS,
+    POINTER,
+    EntryColumn,
+    Matches,
+    MatchStats,
+    Selection,
+    buckets_of_keys,
+    chosen,
+    matched_entries,
+)
 from gnomon.shadow.metadata import SegmentFile, check_names
 from gnomon.shadow.storage import Place, as_location
 from gnomon.sources import POINTER_COLUMNS

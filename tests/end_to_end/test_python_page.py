@@ -33,7 +33,7 @@ def blocks(fence: str) -> list[str]:
 
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, many, ranges, arrow = blocks("python")
+    one, kept, many, ranges, arrow, lazy = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
@@ -43,6 +43,8 @@ def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert [row["url"][-1] for row in (*names["first"], *names["last"])] == ["2", "2", "3", "3", "9"]
     exec(arrow, names)
     assert len(names["frame"]) == len(names["polars_frame"]) == 4
+    exec(lazy, names)
+    assert len(names["of_a_site"]) == 20
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"<Index {home}/lake/crawl_index: snapshot 1, 20 rows by url>"
     assert shown[1:4] == ["https://a.example/3 [3, 3]", "https://a.example/4 [4, 4]", "https://a.example/nowhere []"]

@@ -7,9 +7,11 @@
 - `ranges`         ranges of keys: from bounds as callers give them, and from conditions on key columns
 - `ordered`        live entries in key order: a merge of the index files
 - `entries`        the entries of a key as rows, live entries as Arrow batches
+- `conditions`     conditions of engines on columns, as look-ups and ranges of keys
 """
 
 from gnomon.shadow.lookup.batch import Matcher, Matches, MatchStats
+from gnomon.shadow.lookup.conditions import MOST_KEYS, NotExact, Selection, Values, chosen, exact, selected
 from gnomon.shadow.lookup.entries import (
     KEY,
     PARTITION,
@@ -41,6 +43,7 @@ from gnomon.shadow.lookup.ranges import (
     Interval,
     Range,
     interval,
+    point,
     ranges_of,
 )
 
@@ -53,6 +56,7 @@ __all__ = [
     "KEY",
     "LESS",
     "MORE",
+    "MOST_KEYS",
     "PARTITION",
     "POINTER",
     "Cursor",
@@ -67,23 +71,30 @@ __all__ = [
     "MatchStats",
     "Matcher",
     "Matches",
+    "NotExact",
     "OrderedEntries",
     "ParsedKey",
     "Plan",
     "Range",
     "RangeQuery",
     "Search",
+    "Selection",
+    "Values",
     "buckets_of_keys",
+    "chosen",
     "covered_in",
     "entry_columns",
     "entry_rows",
+    "exact",
     "interval",
     "matched_entries",
     "open_filter",
     "open_index_file",
     "parse_key",
+    "point",
     "ranges_of",
     "read_index_file",
     "scan_entries",
+    "selected",
     "write_index_file",
 ]

@@ -125,11 +125,13 @@ def scan_entries(
         for column in columns
         if column.part == PARTITION
     }
-    pointers = [FILENAME, OFFSET] if segment.masks else [FILENAME]
-    wanted = list(dict.fromkeys([*names, *pointers]))
+    pointers = [] if spec.holds_values else [FILENAME, OFFSET] if segment.masks else [FILENAME]
+    wanted = list(dict.fromkeys([*names, *pointers])) or [spec.entry_schema.keys[0].name]
     batches = tree.scan_batches(wanted, stats) if ranges is None else _within(tree, spec, wanted, ranges, stats)
     for batch in batches:
-        named = liveness.source_files(batch.column(FILENAME), batch.column(OFFSET) if segment.masks else None)
+        kind = spec.entries
+        files = batch.column(FILENAME) if pointers else kind.file_names(segment, file.partition, batch.columns)
+        named = liveness.source_files(files, batch.column(OFFSET) if segment.masks else None)
         partition = named.numbers(lambda source: order.get(source.partition, NOT_LIVE))
         counted = partition != NOT_LIVE
         kept, of_partition = batch.filter(pa.array(counted)), pa.array(partition[counted])

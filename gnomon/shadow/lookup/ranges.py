@@ -87,6 +87,11 @@ def _after(types: Types, begin: Key) -> Key | None:
     return None
 
 
+def point(types: Types, key: Key) -> Range:
+    """The range of one key."""
+    return Range(key, _after(types, key))
+
+
 def from_key(spec: IndexSpec, bounds: Range, key: Key, reverse: bool) -> Range:
     """The part of a range from a key on, in the direction of the merge. The range itself where the key lies before."""
     begin, end = key, _after(spec.key_types, key)
