@@ -4,6 +4,7 @@
 - `engine`            the engine that scans and writes, and the one of this process
 - `planning`          the plan of a build
 - `specs`             the spec of the index
+- `ranges`            the ranges of keys of an index in ranges
 - `key_value_folder`  rows as a key-value folder
 """
 

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gnomon.jobs.build.engine import Engine, LocalEngine
 from gnomon.jobs.build.planning import Plan, plan
+from gnomon.jobs.build.ranges import in_ranges, with_further_ranges
 from gnomon.jobs.build.specs import (
     BuildRequest,
     Vanished,
     check_case,
     check_ragged,
     check_types,
-    in_ranges,
     infer_schema,
     new_spec,
 )
@@ -270,9 +270,12 @@ def _update(engine: Engine, planned: Plan, request: BuildRequest, stages: Stages
         for one in described:
             check_constants(root.source.versions.content, one.entry.path, one.schema.names)
     probe(storage)
-    if planned.spec is None and request.order == RANGE:
+    if spec.order == RANGE:
         with stages.stage("sample"):
-            spec = in_ranges(spec, root, described)
+            if planned.spec is None:
+                spec = in_ranges(spec, root, described)
+            elif view is not None:
+                spec = with_further_ranges(storage, view, spec, root, described)
 
     segment = new_segment_id()
     asked = len(described)

@@ -4,14 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 
-import numpy as np
 import pyarrow as pa
 
 from gnomon.base.errors import Action
-from gnomon.btree.key_types import is_key_type, key_type, mean_the_same, source_type
+from gnomon.btree.key_types import is_key_type, mean_the_same, source_type
 from gnomon.btree.keys import type_of_arrow
 from gnomon.jobs.build.engine import Engine
-from gnomon.jobs.files import Described, is_inferred, listed, merged_columns, scan_file
+from gnomon.jobs.files import Described, is_inferred, listed, merged_columns
 from gnomon.shadow.errors import SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.metadata import (
     DEEP,
@@ -26,12 +25,10 @@ from gnomon.shadow.metadata import (
     check_names,
     check_order,
     check_same,
-    cuts_of,
     is_better_flat,
     no_column,
     ordered,
     source_named,
-    with_cuts,
 )
 from gnomon.shadow.storage import FileInfo
 from gnomon.shadow.tables import TEXT
@@ -57,14 +54,13 @@ class Vanished(Enum):
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The arguments of a build. `buckets` None: the index's number, or the default for the rows. `order` None: the
-    index's order of buckets, or by hash. `flat` None: the index's layout, or the default for the partitions. `options`
-    None: the index's options of the format, or none. `page_maps` False: the index's setting; DEEP: with value maps.
-    `partitions` None: all; else the partitions with these values. `vanished` is the treatment of files that are gone
-    from the source. `as_files` indexes every file of a lake table. `adopt` takes over the files of a copy with the
-    indexed content. `full` indexes every file again, and reads nothing of the index that may be damaged. `batch` is the
-    id of the batch whose append added the files. `table_version` is the version of a lake table to index, None for the
-    newest."""
+    """The arguments of a build. `buckets` None: the index's number, or the default for the rows. The number of ranges of
+    keys is the index's own after the first build, since it grows. `order` None: the index's order of buckets, or hash. `flat` None: the index's layout, or the default for the partitions. `options` None: the index's options of the
+    format, or none. `page_maps` False: the index's setting; DEEP: with value maps. `partitions` None: all; else the
+    partitions with these values. `vanished` is the treatment of files that are gone from the source. `as_files` indexes
+    every file of a lake table. `adopt` takes over the files of a copy with the indexed content. `full` indexes every
+    file again, and reads nothing of the index that may be damaged. `batch` is the id of the batch whose append added
+    the files. `table_version` is the version of a lake table to index, None for the newest."""
 
     keys: Sequence[str]
     include: Sequence[str] = ()
@@ -188,40 +184,13 @@ def check_request(
         partitions=tuple(partitions),
         keys=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.keys),
         include=tuple(known.get(name, KeyColumn(name, UNKNOWN_TYPE)) for name in request.include),
-        buckets=_buckets(spec, request),
+        buckets=spec.buckets if request.buckets is None or spec.cuts is not None else request.buckets,
         cuts=spec.cuts if request.order in (None, spec.order) else () if request.order == RANGE else None,
         flat=spec.flat if request.flat is None or not partitions else request.flat,
         options=_options(spec, request, root),
         partition_types=dict(root.types),
     )
     check_same(spec, wanted, where)
-
-
-def _buckets(spec: IndexSpec, request: BuildRequest) -> int:
-    """The buckets that a request asks for. There are fewer ranges of keys where one key is more than its share."""
-    if request.buckets is None or (spec.cuts is not None and spec.buckets < request.buckets):
-        return spec.buckets
-    return request.buckets
-
-
-SCANNED_ROWS, SAMPLED_KEYS = 20_000_000, 200_000  # of a source, from which the ranges of keys are cut
-
-
-def in_ranges(spec: IndexSpec, root: SourceRoot, described: Sequence[Described]) -> IndexSpec:
-    """The spec with ranges of keys for these files, about equal ones. Of larger sources than SCANNED_ROWS some ranges
-    of files are read, evenly."""
-    bare, splits = replace(spec, include=()), [(one.entry.info, split) for one in described for split in one.splits]
-    rows = sum(one.likely_rows for one in described)
-    step, stride = -(-rows // SCANNED_ROWS) or 1, max(1, min(rows, SCANNED_ROWS) // SAMPLED_KEYS)
-    picked: list[list[pa.Array]] = [[pa.array([], key_type(kind).arrow)] for kind in spec.key_types]
-    begin = 0  # the next row to take
-    for info, split in splits[::step]:
-        for columns in scan_file(root.storage, info, bare, split, lambda ragged: None):
-            there = pa.array(np.arange(begin, len(columns[0]), stride))
-            begin += len(there) * stride - len(columns[0])
-            for one, column in zip(picked, columns, strict=False):
-                one.append(column.take(there))
-    return with_cuts(spec, cuts_of([pa.concat_arrays(one) for one in picked], spec.key_types, spec.buckets))
 
 
 def _options(spec: IndexSpec, request: BuildRequest, root: SourceRoot) -> tuple[tuple[str, str], ...]:

@@ -226,6 +226,9 @@ def spec_after(base: State, now: State, spec: IndexSpec, where: str) -> IndexSpe
             where,
             action=Action.RUN_AGAIN,
         )
+    if spec.cuts != newest.cuts and {one.id for one in now.segments} - {one.id for one in base.segments}:
+        what = f"another program committed snapshot {now.snapshot.number}; its keys may lie in this build's new ranges"
+        raise ConcurrentCommit(f"{what}; nothing was changed", where, action=Action.RUN_AGAIN)
     for folder, number in spec.folder_buckets.items():
         is_there = folder in newest.folder_buckets or folder in now.snapshot.partitions
         if is_there and number != newest.buckets_in(folder):

@@ -41,7 +41,7 @@ from gnomon.shadow.metadata.append_records import (
     read_batch,
     read_origin,
 )
-from gnomon.shadow.metadata.buckets import HASH, RANGE, BucketOrder, bytes_order, cuts_of
+from gnomon.shadow.metadata.buckets import HASH, RANGE, BucketOrder, RangeBuckets, bytes_order, cuts_of
 from gnomon.shadow.metadata.entry_kinds import POINTER_SCHEMA, POINTER_TYPES, VALUES
 from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
 from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
@@ -175,6 +175,7 @@ __all__ = [
     "OneFile",
     "PageMapsEntry",
     "PageMapsSetting",
+    "RangeBuckets",
     "Segment",
     "SegmentFile",
     "SegmentRef",
