@@ -54,8 +54,9 @@ class Vanished(Enum):
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The arguments of a build. `buckets` None: the index's number, or the default for the rows. The number of ranges of
-    keys is the index's own after the first build, since it grows. `order` None: the index's order of buckets, or hash. `flat` None: the index's layout, or the default for the partitions. `options` None: the index's options of the
+    """The arguments of a build. `buckets` None: the index's number, or the default for the rows. The number of ranges
+    of keys is the index's own after the first build, since it grows. `order` None: the index's order of buckets, or
+    hash. `flat` None: the index's layout, or the default for the partitions. `options` None: the index's options of the
     format, or none. `page_maps` False: the index's setting; DEEP: with value maps. `partitions` None: all; else the
     partitions with these values. `vanished` is the treatment of files that are gone from the source. `as_files` indexes
     every file of a lake table. `adopt` takes over the files of a copy with the indexed content. `full` indexes every
