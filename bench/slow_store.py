@@ -91,7 +91,7 @@ class Request(NamedTuple):
 
 
 @contextmanager
-def _variables(given: Mapping[str, str]) -> Iterator[None]:
+def variables_set(given: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
@@ -109,8 +109,8 @@ def slow_store(folder: Path, pages: int, keys: int) -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     goals: list[str] = []
-    with _variables(KEPT_ALIVE), s3_server(folder) as store:
-        with _variables(store.variables):
+    with variables_set(KEPT_ALIVE), s3_server(folder) as store:
+        with variables_set(store.variables):
             _write(folder, store, rows_of(pages))
         address = urlsplit(store.variables["AWS_ENDPOINT_URL"])
         assert address.hostname
