@@ -58,11 +58,11 @@ LEVELS = {
 BUDGET = {
     "base": (2_690, 13),
     "btree": (5_200, 21),
-    "sources": (16_280, 61),
-    "shadow": (22_420, 96),
-    "jobs": (8_560, 37),
-    "indexer": (4_480, 25),
-    "service": (10_210, 49),
+    "sources": (16_720, 62),
+    "shadow": (22_760, 96),
+    "jobs": (8_760, 37),
+    "indexer": (4_560, 25),
+    "service": (10_260, 49),
     "gnomon": (3_500, 24),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]

@@ -19,6 +19,7 @@ from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.maintenance import masks_at
 from gnomon.shadow.metadata import (
     IndexSpec,
+    KeyColumn,
     Segment,
     SourceFileEntry,
     SourceRoot,
@@ -30,6 +31,7 @@ from gnomon.shadow.storage import ANY_TIME, NO_INODE, FileInfo, OpenFile, ReadSt
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion, check_constants
 from gnomon.shadow.write import index_locally, stored_columns
 from gnomon.sources import open_source
+from gnomon.sources.nested import WrongPath
 from gnomon.sources.types import parse_ddl
 
 NEWEST = "newest-"  # the beginning of the ids of segments in memory
@@ -217,20 +219,16 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
     """The spec with the columns of a version. IndexBehind where the entries of the index do not fit the table any
     more."""
     columns = parse_ddl(content.columns)
-    lost = [column.name for column in (*spec.stored_keys, *spec.include) if column.name not in columns.names]
     before = parse_ddl(spec.schema)
-    changed = [
-        column.name
-        for column in (*spec.stored_keys, *spec.include)
-        if column.name in columns.names and columns.field(column.name).type != before.field(column.name).type
-    ]
+    indexed = (*spec.stored_keys, *spec.include)
+    changed = [column.name for column in indexed if _kind(column, columns) != _kind(column, before)]
     if known is None or content.version.uuid != known.uuid:
         raise IndexBehind("another table is there now", spec.source.table, action=Action.BUILD_FULL_OR_ELSEWHERE)
-    if lost or changed:
+    if changed:
         raise IndexBehind(
             "its columns changed since it was indexed",
             spec.source.table,
-            column=", ".join([*lost, *changed]),
+            column=", ".join(changed),
             action=Action.BUILD_ELSEWHERE,
         )
     lost = [name for name in spec.partitions if name not in content.types and name in columns.names]
@@ -248,3 +246,13 @@ def _spec_at(spec: IndexSpec, known: TableVersion | None, content: LakeContent) 
             action=Action.BUILD_FULL_OR_ELSEWHERE,
         )
     return replace(spec, schema=content.columns)
+
+
+def _kind(column: KeyColumn, columns: pa.Schema) -> tuple[object, ...]:
+    """The type of an indexed column in a table with these columns, and what tells it in files; None where it has no
+    such column."""
+    try:
+        field = column.field_in(columns)
+    except WrongPath:
+        field = None
+    return (None if field is None else field.type), column.origin_in(columns)

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,15 @@ class SourceFile(Protocol):
         gives a repeated row), with the columns in the requested order.
 
         Never called with a column that the file lacks: `shadow` fills it with nulls."""
+
+
+@runtime_checkable
+class NarrowFile(Protocol):
+    """A file of a format that reads a field of a struct without the other fields."""
+
+    def narrow(self, path: Sequence[str]) -> str:
+        """A name by which all methods of the file take the column `path[0]` with the field of the path alone; `path[0]`
+        where it is read as a whole. The schema has that field, and not the name. Called before the file is shared."""
 
 
 class Sized(Protocol):

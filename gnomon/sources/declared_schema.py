@@ -12,10 +12,11 @@ from functools import lru_cache
 from re import compile as pattern
 
 import pyarrow as pa
+from pyarrow import types
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
-from gnomon.sources.contract import KeptPages, MappedFile, Numbers, Pointers, SourceFile, Split
+from gnomon.sources.contract import KeptPages, MappedFile, NarrowFile, Numbers, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import (
@@ -28,6 +29,7 @@ from gnomon.sources.types import (
     field_id,
     lacks_names,
     matching,
+    narrowed,
     parse_ddl,
     record_of,
 )
@@ -97,6 +99,35 @@ class DeclaredFile:
         table = self._file.fetch(reader, pointers, self._own(columns))
         arrays = self._arrays(columns, [column.combine_chunks() for column in table.columns], table.num_rows)
         return pa.Table.from_arrays(arrays, names=list(columns)) if arrays else table
+
+    def narrow(self, path: Sequence[str]) -> str:
+        file, name = self._file, "\0".join(path)
+        own = self._own_path(path)
+        if own is None or not isinstance(file, NarrowFile):
+            return path[0]
+        narrow = file.narrow(own)
+        if narrow == own[0]:
+            return path[0]
+        self._columns = self._columns.append(narrowed(self._columns.field(path[0]), path[1:]).with_name(name))
+        self._file_fields[name] = narrowed(self._file_fields[path[0]], own[1:]).with_name(narrow)
+        return name
+
+    def _own_path(self, path: Sequence[str]) -> Sequence[str] | None:
+        """The path in the file of a field of the table; None where the file lacks a part of it."""
+        found = self._file_fields.get(path[0])
+        if found is None:
+            return None
+        wanted, own = self._columns.field(path[0]), [found.name]
+        for name in path[1:]:
+            wanted = wanted.type.field(name)
+            if not types.is_struct(found.type):
+                return None
+            [(_, places)] = matching(list(found.type), [wanted])
+            if len(places) != 1:
+                return None
+            found = found.type.field(places[0])
+            own.append(found.name)
+        return own
 
     def _arrays(self, columns: Sequence[str], own: Sequence[pa.Array], rows: int) -> list[pa.Array]:
         """The values of the columns; `own` has the values of the columns that the file has."""

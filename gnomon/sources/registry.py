@@ -26,6 +26,7 @@ from gnomon.sources.declared_schema import (
     declared_columns,
 )
 from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, UnsupportedFormat
+from gnomon.sources.nested import NestedFile, without_nested
 from gnomon.sources.orc import MAGIC as ORC_MAGIC
 from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
 from gnomon.sources.orc import TIMESTAMP_UNIT, open_orc, orc_style
@@ -121,6 +122,9 @@ def open_source(reader: RangeReader, format: str, options: Options | None = None
     found = FORMATS.get(format)
     if found is None:
         raise UnsupportedFormat(f"no format {format!r}; supported: {', '.join(FORMATS)}", reader.name)
+    options, paths = without_nested(options)
+    if paths:
+        return NestedFile(open_source(reader, format, options), paths, reader.name)
     if found.page_maps is not None:
         return open_mapped(reader, format, options)
     of_format, ddl = _split(options)
@@ -144,6 +148,9 @@ def open_mapped(
 ) -> MappedFile:
     """Open a file of a format with page maps. `maps` returns the recorded ones; it is called after the metadata was
     read. DamagedMaps unless they equal the result of `export_maps` for this file."""
+    options, paths = without_nested(options)
+    if paths:
+        return NestedFile(open_mapped(reader, format, options, maps), paths, reader.name)
     of_format, ddl = _split(options)
     if ddl is None:
         return _opener(format)(reader, of_format, maps)
@@ -236,7 +243,7 @@ def style_of(reader: RangeReader | None, format: str, options: Options | None = 
         written = ", ".join(name for name, one in FORMATS.items() if one.style is not None)
         path = "a new file" if reader is None else reader.name
         raise UnsupportedFormat(f"Gnomon writes no files of format {format}", path, expected=f"one of {written}")
-    of_format = {name: value for name, value in (options or {}).items() if name != DECLARED}
+    of_format, _ = _split(without_nested(options)[0])
     try:
         style = found.style(reader, of_format)
     except GnomonError:

@@ -39,7 +39,7 @@ def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Descri
         return ""
     texts: list[str] = []
     for one in files[:: -(-len(files) // SAMPLED_FILES)]:
-        if key.name not in one.schema.names:
+        if key.field_in(one.schema) is None:
             continue
         places = [(row, 0) for row in sorted({0, one.entry.rows // 2, one.entry.rows - 1})]
         try:

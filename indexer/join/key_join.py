@@ -180,8 +180,9 @@ def _is_held(batch: pa.RecordBatch, spec: IndexSpec) -> npt.NDArray[np.bool_]:
     """Flags of the rows whose keys the types of the index hold. Other keys are null here and not null in the sample."""
     held = np.ones(batch.num_rows, bool)
     for key, name in zip(spec.keys, key_names(spec), strict=True):
-        if batch.column(name).null_count > batch.column(key.name).null_count:
-            nulls = [batch.column(one).is_null().to_numpy(zero_copy_only=False) for one in (name, key.name)]
+        typed, given = batch.column(name), key.values_in(batch)
+        if typed.null_count > given.null_count:
+            nulls = [one.is_null().to_numpy(zero_copy_only=False) for one in (typed, given)]
             held &= ~nulls[0] | nulls[1]
     return held
 

@@ -1,6 +1,7 @@
 """Keys in DataFrames: casts to the types of the spec, and the shuffle to the tasks of their buckets."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,12 @@ from gnomon.btree.hashing import SEED, hash_int
 from gnomon.indexer.spark.tasks import hands_errors_over
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns
-from gnomon.jobs.load import NoType, check_given, key_names, typed_key
+from gnomon.jobs.load import KEY_PREFIX, NoType, check_given, key_names, typed_key
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 
 BUCKET = "__gnomon_bucket"
+GIVEN_PREFIX = f"{KEY_PREFIX}of_struct_"
 
 
 def quoted(name: str) -> str:
@@ -26,6 +28,11 @@ def quoted(name: str) -> str:
 
 def column(name: str) -> Column:
     return F.col(quoted(name))
+
+
+def at_path(path: Sequence[str]) -> Column:
+    """A column, or a field of a struct, by the names down to it."""
+    return F.col(".".join(map(quoted, path)))
 
 
 def with_keys(
@@ -38,28 +45,57 @@ def with_keys(
     A number that the index's type cannot hold exactly has no row: its key becomes null, which matches nothing. With
     `every_key_counts` it fails the job, as invalid text always does. UsageError for a type that cannot be compared.
     Without `all_of_it` columns of the key may be missing."""
-    missing = [key.name for key in spec.keys if key.name not in frame.columns]
+    places = {key: _place(key, frame.schema, what) for key in spec.keys}
+    missing = [key.name for key, place in places.items() if place is None]
     if missing and all_of_it:
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(frame.columns)}")
-    names = [name for name in frame.columns if any(name == key.name for key in spec.keys)]
-    check_given(names, what)
-    kinds = {field.name: field.dataType for field in frame.schema}
-    there = [pair for pair in zip(spec.keys, key_names(spec), strict=True) if pair[0].name in names]
-    alike = [(key, name) for key, name in there if kinds[key.name].simpleString() == key.type]
+    check_given(
+        [name for name in frame.columns if any(place and name == place.path[0] for place in places.values())], what
+    )
+    there = [(key, name, place) for (key, place), name in zip(places.items(), key_names(spec), strict=True) if place]
+    alike = [(name, place) for key, name, place in there if place.kind.simpleString() == key.type]
+    others = [(key, name, place) for key, name, place in there if (name, place) not in alike]
+    # A field of a struct is read from a column of its own, for the time of this call.
+    fields = {name: f"{GIVEN_PREFIX}{name}" for _, name, place in others if len(place.path) > 1}
     read = [
-        _read_key(key, name, kinds[key.name], what, every_key_counts) for key, name in there if (key, name) not in alike
+        _read_key(key, name, fields.get(name, key.name), place.kind, what, every_key_counts)
+        for key, name, place in others
     ]
-    return with_read_columns(frame.select("*", *[column(key.name).alias(name) for key, name in alike]), read)
+    chosen = [at_path(place.path).alias(name) for name, place in alike]
+    chosen += [at_path(place.path).alias(fields[name]) for _, name, place in others if name in fields]
+    return with_read_columns(frame.select("*", *chosen), read).drop(*fields.values())
 
 
-def _read_key(key: KeyColumn, name: str, kind: DataType, what: str, all_held: bool) -> ReadColumn:
+class _Place(NamedTuple):
+    """Where a DataFrame has a key: the names down to it, and its type."""
+
+    path: Sequence[str]
+    kind: DataType
+
+
+def _place(key: KeyColumn, schema: StructType, what: str) -> _Place | None:
+    """The place of a key in rows of a schema: a column of its name, else the field of its path; None for neither."""
+    for path in ((key.name,), key.path):
+        kind: DataType | None = schema
+        for name in path:
+            if not isinstance(kind, StructType):
+                raise UsageError(f"{what}: column {key.column} is no struct with the key {key.name}")
+            kind = next((field.dataType for field in kind if field.name == name), None)
+            if kind is None:
+                break
+        if path and kind is not None:
+            return _Place(path, kind)
+    return None
+
+
+def _read_key(key: KeyColumn, name: str, given: str, kind: DataType, what: str, all_held: bool) -> ReadColumn:
     """A key column of a DataFrame, read in the type of the index. UsageError where its type cannot be compared."""
     try:
         none = pa.array([], arrow_of(kind))
     except NoType:
         none = pa.array([], pa.list_(pa.null()))  # a type that no key is compared with
     typed_key(none, key, what, shown=kind.simpleString())  # refuses a type before any row is read
-    return ReadColumn(name, key_spark_type(key.type), key.name, lambda array: typed_key(array, key, what, all_held))
+    return ReadColumn(name, key_spark_type(key.type), given, lambda array: typed_key(array, key, what, all_held))
 
 
 def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:

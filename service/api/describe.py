@@ -26,7 +26,7 @@ from gnomon.service.api.shapes import (
     ServedSnapshot,
 )
 from gnomon.service.errors import NotReady
-from gnomon.service.indexes import Place, ServedIndex, visible
+from gnomon.service.indexes import Place, ServedIndex, visible, visible_keys
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import ShadowError
 from gnomon.shadow.maintenance import Record, newest_records
@@ -86,7 +86,7 @@ def listed(served: ServedIndex, default: bool, root_path: str) -> ListedIndex:
     url = f"{root_path}/indexes/{name}"
     if view is None:
         return ListedIndex(name, default, url, False, None, None, None)
-    keys = visible(served.place, [key.name for key in view.spec.keys])
+    keys = visible_keys(served.place, view.spec.keys)
     return ListedIndex(name, default, url, True, view.snapshot.number, view.snapshot.rows, keys)
 
 
@@ -180,7 +180,7 @@ def _of_view(view: View, place: Place) -> dict[str, Any]:
         "keys": [
             KeyColumn(key.name, key.source_type or key.type, key.partition)
             for key in spec.keys
-            if visible(place, [key.name])
+            if visible_keys(place, [key])
         ],
         "columns": [RowColumn(name, types[name]) for name in visible(place, view.columns)],
         "included": visible(place, [column.name for column in spec.include]),

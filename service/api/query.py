@@ -8,7 +8,7 @@ from gnomon.service import costs
 from gnomon.service.api.shapes import Explain, IndexCost, ReadThrough, SourceCost, Step
 from gnomon.service.errors import AnswerTooLarge, BadRequest, KeyNotFound, below_root
 from gnomon.service.http import NAMES, Options, cut
-from gnomon.service.indexes import KeptAnswer, Place, ServedIndex, visible
+from gnomon.service.indexes import KeptAnswer, Place, ServedIndex, hidden_keys, visible, visible_keys
 from gnomon.service.memory import Hold
 from gnomon.shadow import IndexNotFound, KeyTypeError, SnapshotNotFound, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, IndexFileGone
@@ -44,7 +44,7 @@ def read_key(key: object, spec: IndexSpec, place: Place, most_bytes: int) -> Par
     try:
         return parse_key([value for _, value in values], spec)
     except KeyTypeError as error:
-        if not visible(place, [error.column]):
+        if error.column in hidden_keys(place, spec.keys):
             raise BadRequest("the key has a value that is not of its column's type") from None
         raise
 
@@ -62,7 +62,7 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
     names = [column.name for column in spec.keys]
     if isinstance(key, Mapping):
         if key.keys() != set(names):
-            found, shown = cut(", ".join(key)) or "none", visible(place, names)
+            found, shown = cut(", ".join(key)) or "none", visible_keys(place, spec.keys)
             hint = f"; ask like /rows?{shown[0]}=VALUE" if shown and not key else ""
             hint += ", or for a range of keys like /rows?_from=VALUE" if hint and shown == names else ""
             if taken := [name for name in shown if name in NAMES]:
@@ -78,12 +78,12 @@ def _values(key: object, spec: IndexSpec, place: Place) -> list[tuple[KeyColumn,
 
 def _named(spec: IndexSpec, place: Place) -> str:
     """The names of the shown key columns, and "others" if some are hidden."""
-    shown = visible(place, [column.name for column in spec.keys])
+    shown = visible_keys(place, spec.keys)
     return ", ".join([*shown, "others"] if len(shown) < len(spec.keys) else shown)
 
 
 def _refuse(column: KeyColumn, place: Place, why: str) -> NoReturn:
-    raise BadRequest(f"key column {column.name}: {why}" if visible(place, [column.name]) else f"the key: {why}")
+    raise BadRequest(f"key column {column.name}: {why}" if visible_keys(place, [column]) else f"the key: {why}")
 
 
 def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def key_shown(wanted: ParsedKey, spec: IndexSpec, place: Place) -> dict[str, Any
         column.name: shown_key(partitions[column.name] if column.partition else next(stored), column)
         for column in spec.keys
     }
-    return {name: values[name] for name in visible(place, values)}
+    return {name: values[name] for name in visible_keys(place, spec.keys)}
 
 
 def key_given(key: object, spec: IndexSpec, place: Place) -> object:
@@ -106,7 +106,7 @@ def key_given(key: object, spec: IndexSpec, place: Place) -> object:
     if len(values) != len(spec.keys):
         return [_bounded(value) for value in values[: len(spec.keys) + 1]] if isinstance(key, list) else _bounded(key)
     given = {column.name: _bounded(value) for column, value in zip(spec.keys, values, strict=True)}
-    return {name: given[name] for name in visible(place, given)}
+    return {name: given[name] for name in visible_keys(place, spec.keys)}
 
 
 def _bounded(value: object) -> object:

@@ -283,7 +283,9 @@ def _by_index(
     named = [number for number in numbers if number is not None]
     if len(named) < len(numbers):
         lost = next(column.name for column, number in zip(spec.keys, numbers, strict=True) if number is None)
-        raise _Unused("column", f"column {lost} of its key has another type, or another column has its name")
+        nested = any(column.path for column in spec.keys)
+        why = "is in a struct" if nested else "has another type, or another column has its name"
+        raise _Unused("column", f"column {lost} of its key {why}")
     keys = _keys(asked, named)
     kinds = [schema.find_type(number) for number in named]
     stored = [list(map(key_value, kinds, key)) for key in keys]

@@ -45,7 +45,10 @@ KEY_TYPES: Mapping[type[iceberg_types.IcebergType], tuple[str, str | None]] = {
 
 def key_column_of(column: KeyColumn, ids: Mapping[str, int], table: TableMetadata, schema: Schema) -> int | None:
     """The field id of an index's key column in the schema of a scan; `ids` has those that the index recorded. None
-    where another column has its name in a schema of the table, or where it has another type: a file may have either."""
+    where another column has its name in a schema of the table, or where it has another type: a file may have either.
+    None also for a key in a struct, since filters on nested columns are not looked up."""
+    if column.path:
+        return None
     found: dict[tuple[int, str], iceberg_types.IcebergType] = {}
     for one in (*table.schemas, schema):
         for field in one.fields:

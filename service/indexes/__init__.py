@@ -5,7 +5,7 @@
 - `threads`  the threads that read an index
 """
 
-from gnomon.service.indexes.places import Place, visible
+from gnomon.service.indexes.places import Place, hidden_keys, visible, visible_keys
 from gnomon.service.indexes.served import Indexes, KeptAnswer, ServedIndex
 
 __all__ = [
@@ -13,5 +13,7 @@ __all__ = [
     "KeptAnswer",
     "Place",
     "ServedIndex",
+    "hidden_keys",
     "visible",
+    "visible_keys",
 ]

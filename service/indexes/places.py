@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gnomon.service.settings import Settings
 from gnomon.shadow import UsageError
-from gnomon.shadow.metadata import View
+from gnomon.shadow.metadata import KeyColumn, View
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
@@ -72,6 +72,11 @@ def visible(place: Place, names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in place.hidden and (shown is None or name in shown)]
 
 
+def visible_keys(place: Place, keys: Iterable[KeyColumn]) -> list[str]:
+    """The names of the key columns that are shown, in their order. A key in a struct is shown as the struct is."""
+    return [key.name for key in keys if visible(place, [key.column])]
+
+
 def check_columns(place: Place, view: View) -> None:
     """UsageError where the settings name a column that the index does not have, since a misspelt hidden column would be
     shown. UsageError also where they hide all columns."""
@@ -82,6 +87,11 @@ def check_columns(place: Place, view: View) -> None:
         if unknown:
             there = ", ".join(view.columns)
             raise UsageError(f"{where}: index {place.name} has no column {unknown[0]}; it has {there}")
+
+
+def hidden_keys(place: Place, keys: Iterable[KeyColumn]) -> tuple[str, ...]:
+    """The names of the key columns that are not shown."""
+    return tuple(key.name for key in keys if not visible(place, [key.column]))
 
 
 def hidden_of(place: Place, names: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gnomon.service.errors import NoSuchIndex, NotOpen, Roots, redact
-from gnomon.service.indexes.places import Place, check_columns, hidden_of, places
+from gnomon.service.indexes.places import Place, check_columns, hidden_keys, hidden_of, places
 from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
@@ -173,7 +173,7 @@ class ServedIndex:
         return Roots(
             (*of_index, (source, "the source"), *above, *elsewhere),
             hidden_of(self.place, spec.partitions),
-            hidden_of(self.place, dict.fromkeys((*(key.name for key in spec.keys), *payload))),
+            tuple(dict.fromkeys((*hidden_keys(self.place, spec.keys), *hidden_of(self.place, payload)))),
         )
 
     def now(self) -> Index:

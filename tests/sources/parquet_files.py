@@ -167,7 +167,7 @@ def repaged(table: pa.Table, layout: Layout) -> bytes:
             made |= {4: Long(len(out)), 5: len(index)}
             out += index
     root = _struct({4: b"schema", 5: len(footer.columns)})
-    elements = thrift.array(thrift.STRUCT, [root, *(raw for column in footer.columns for raw in column.elements)])
+    elements = thrift.array(thrift.STRUCT, [root, *(one.raw for column in footer.columns for one in column.elements)])
     rows = Long(table.num_rows)
     group = {1: chunks, 2: Long(len(out)), 3: rows}
     body = thrift.open_struct([(1, thrift.I32, thrift.integer(1)), (2, thrift.LIST, elements)])

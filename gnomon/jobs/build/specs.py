@@ -34,6 +34,7 @@ from gnomon.shadow.storage import FileInfo
 from gnomon.shadow.tables import TEXT
 from gnomon.sources import Options, open_source
 from gnomon.sources.declared_schema import FILE_COLUMN, UNNAMED
+from gnomon.sources.nested import Path, WrongPath, field_at, find_path, spelled_otherwise
 from gnomon.sources.text import RAGGED, flag
 from gnomon.sources.types import parse_ddl
 
@@ -117,7 +118,7 @@ def new_spec(
             raise UsageError(f"include: {name} need not be included, every answer has it")
     source, types = root.source, dict(root.types)
     columns = _of_files(described) if source.columns is None else [(root.name, parse_ddl(source.columns))]
-    keys = tuple(_column(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
+    keys = tuple(_key(name, columns, dict.fromkeys(partitions, TEXT) | types) for name in request.keys)
     is_flat = is_better_flat(len(rows), keys) or (source.versions is not None and _is_flat(partitions, keys))
     flat = is_flat if request.flat is None else request.flat
     spec = IndexSpec(
@@ -153,7 +154,7 @@ def repartitioned(spec: IndexSpec, root: SourceRoot) -> IndexSpec:
     if root.source.versions is None or root.source.columns is None or types == dict(spec.partition_types):
         return spec
     columns = [(root.name, parse_ddl(root.source.columns))]
-    keys = tuple(_column(key.name, columns, types) for key in spec.keys)
+    keys = tuple(_key(key.name, columns, types) for key in spec.keys)
     changed = replace(
         spec,
         partitions=tuple(types),
@@ -206,22 +207,35 @@ def check_declared(spec: IndexSpec, root: SourceRoot) -> None:
         return
     declared = parse_ddl(root.source.columns)
     for column in (*spec.stored_keys, *spec.include):
-        found = declared.field(column.name).type if column.name in declared.names else None
-        if found is None or not _fits(found, column):
+        try:
+            field = column.field_in(declared)
+        except WrongPath as error:
+            raise SpecMismatch(f"{error}; build to another folder", root.name) from None
+        if field is None or not _fits(field.type, column):
+            found = field.type if field is not None else "not there"
             raise SpecMismatch(
-                f"column {column.name} is {found or 'not there'} by now, the index was made with "
+                f"column {column.name} is {found} by now, the index was made with "
                 f"{column.type}; build to another folder",
                 root.name,
             )
 
 
 def check_places(spec: IndexSpec, root: SourceRoot, files: Iterable[FileInfo]) -> None:
-    """Raise SpecMismatch where a catalog table now declares an indexed column at another position, and one of the
-    indexed `files` has columns without names: the entries of this file have the values of another column."""
-    if root.source.columns is None or root.source.versions is not None:  # a lake table's columns have ids or names
+    """Raise SpecMismatch where the entries of the indexed `files` have the values of another column: a lake table gave
+    the name of an indexed column to another one, or a catalog table now declares it at another position, and a file has
+    columns without names."""
+    if root.source.columns is None:
+        return
+    if root.source.versions is not None:  # its columns have ids or names
+        schemas = parse_ddl(spec.schema), parse_ddl(root.source.columns)
+        for column in (*spec.stored_keys, *spec.include):
+            before, now = map(column.origin_in, schemas)
+            if before != now and (info := next(iter(files), None)) is not None:
+                what = f"column {column.name} is another one by now than when {info.path} was indexed"
+                raise SpecMismatch(what, root.name, action=Action.BUILD_FULL_OR_ELSEWHERE)
         return
     before, now = parse_ddl(spec.schema).names, parse_ddl(root.source.columns).names
-    names = [column.name for column in (*spec.stored_keys, *spec.include)]
+    names = [column.column for column in (*spec.stored_keys, *spec.include)]
     moved = [name for name in names if before.index(name) != now.index(name)]
     for info in files if moved else ():
         with listed(root.storage, info) as reader:
@@ -243,13 +257,19 @@ def check_types(spec: IndexSpec, described: Sequence[Described]) -> None:
     may be absent, or of type null."""
     for column in (*spec.stored_keys, *spec.include):
         for one in described:
-            alike = [n for n in one.schema.names if n != column.name and n.lower() == column.name.lower()]
-            alike = [] if spec.is_of_lake else alike
-            if alike:  # Spark ignores case, and would read it as this column
-                raise UsageError(f"column {alike[0]} differs from {column.name} in case only", one.entry.path)
-            if column.name in one.schema.names and not _fits(one.schema.field(column.name).type, column):
+            alike = None if spec.is_of_lake else spelled_otherwise(one.schema, column.place)
+            if alike is not None:  # Spark ignores case, and would read it as this column
+                raise UsageError(f"column {alike} differs from {column.name} in case only", one.entry.path)
+            if column.path and column.name in one.schema.names:
+                what = f"has a column {column.name}, elsewhere in the source it is a field of {column.column}"
+                raise UsageError(what, one.entry.path)
+            try:
+                field = column.field_in(one.schema)
+            except WrongPath as error:
+                raise UsageError(str(error), one.entry.path) from None
+            if field is not None and not _fits(field.type, column):
                 raise UsageError(
-                    f"column {column.name} is {one.schema.field(column.name).type}, "
+                    f"column {column.name} is {field.type}, "
                     f"elsewhere in the source it is {column.source_type or column.type}",
                     one.entry.path,
                 )
@@ -296,11 +316,33 @@ def _of_files(described: Sequence[Described]) -> Columns:
     return [(one.entry.path, one.schema) for one in described]
 
 
-def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
+def _key(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyColumn:
+    """A key column of the spec: a column with this name or, where no file has one, the field of a struct."""
+    if name in partitions or any(name in schema.names for _, schema in columns):
+        return _column(name, columns, partitions)
+    paths = dict[Path, None]()
+    for where, schema in columns:
+        try:
+            if (path := find_path(schema, name)) is not None:
+                paths[path] = None
+        except WrongPath as error:
+            raise UsageError(str(error), where) from None
+    if len(paths) > 1:
+        raise UsageError(f"column {name} may be {' and '.join(map(repr, paths))}; rename a field")
+    return _column(name, columns, partitions, next(iter(paths), ()))
+
+
+def _column(name: str, columns: Columns, partitions: Mapping[str, str], nested: Path = ()) -> KeyColumn:
     """A column of the spec. Its type comes from the first file with values of the column."""
     if name in partitions:
         return KeyColumn(name, partitions[name], partition=True)
-    there = [(path, schema.field(name).type) for path, schema in columns if name in schema.names]
+    there = []
+    for path, schema in columns:
+        try:
+            field = field_at(schema, nested or (name,))
+        except WrongPath as error:
+            raise UsageError(str(error), path) from None
+        there += [(path, field.type)] if field is not None else []
     for path, arrow in there:
         if pa.types.is_null(arrow):
             continue
@@ -311,7 +353,7 @@ def _column(name: str, columns: Columns, partitions: Mapping[str, str]) -> KeyCo
                 "(decimals: up to 38 digits)",
                 path,
             )
-        return KeyColumn(name, found, source_type=source_type(arrow))
+        return KeyColumn(name, found, source_type=source_type(arrow), path=nested)
     if there:
         raise UnknownColumn(
             f"column {name} has no type in any file: no values, or none that can be read; name another column"

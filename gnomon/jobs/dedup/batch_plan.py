@@ -269,7 +269,7 @@ def _text_files(
     if any(info.size for info in infos):
         of_rows = _columns_in_rows(reading, root, files, options, {name: wanted.get(name) for name in of_source})
         found = [one.with_type(pa.string()) if one.name in index.spec.partitions else one for one in of_rows]
-        keys = {key.name for key in index.spec.keys}
+        keys = {key.column for key in index.spec.keys}
     else:
         keys = set()
         found = [pa.field(name, pa.string()) for name in of_source if name in index.spec.partitions]

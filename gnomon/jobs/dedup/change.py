@@ -26,7 +26,7 @@ from gnomon.jobs.dedup.row_digest import digest_of, row_count
 from gnomon.jobs.dedup.row_search import KEY_BYTES, KEY_ROWS, NothingFound, equality_deleted, rows_of_keys
 from gnomon.jobs.dedup.staging import CHANGE_COUNTS, FILES, WRITTEN, BatchRows, Staged, Staging
 from gnomon.jobs.dedup.target import Target, check_writable
-from gnomon.jobs.load import KeyFile, gathered, key_names, reader_of, typed_keys
+from gnomon.jobs.load import KeyFile, gathered, key_names, missing_keys, reader_of, typed_keys
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import Index, UsageError, open_index
 from gnomon.shadow.commit import find_batch, plan_commit
@@ -94,7 +94,9 @@ def delete(
     UsageError, before anything is written, for a source that is no lake table, for a table whose rows Gnomon does not
     delete, and for a null in a key. ConcurrentCommit where others keep committing first: then nothing was changed."""
     if spark is not None and not isinstance(keys, list | tuple | pa.Table | pa.RecordBatchReader | KeyFile):
-        keys = keys.select(*[key.name for key in open_index(index).spec.keys]).toArrow()
+        names = {key.name: key for key in open_index(index).spec.keys}
+        columns = [(name, (name,) if name in keys.columns else key.place) for name, key in names.items()]
+        keys = keys.selectExpr(*[f"{_quoted(place)} AS {_quoted((name,))}" for name, place in columns]).toArrow()
     target = Target(index, None)
     request = AppendRequest(
         batch_id if batch_id is not None else f"delete {secrets.token_hex(16)}",
@@ -201,6 +203,11 @@ def change_rows(
         **_numbers(change),
         stage_seconds=stages.seconds,
     )
+
+
+def _quoted(path: Sequence[str]) -> str:
+    """A column, or a field of a struct, in Spark's SQL."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
 
 
 def _numbers(change: Change | None) -> dict[str, Any]:
@@ -315,7 +322,7 @@ class KeyRows:
         return [key.name for key in self._spec.stored_keys]
 
     def _check_columns(self, schema: pa.Schema) -> None:
-        if missing := [key.name for key in self._spec.keys if key.name not in schema.names]:
+        if missing := missing_keys(schema, self._spec):
             raise UsageError(
                 f"{KEYS}: the key column {', '.join(missing)} is missing; it has {', '.join(schema.names)}"
             )

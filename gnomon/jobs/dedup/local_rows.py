@@ -195,7 +195,7 @@ class _Work:
         """The outcome of each row, in the order of the batch. Notes the partitions of the rows."""
         spec, staging, rows = self.staging.spec, self.staging, 0
         split = staging.layout.split
-        needed = {key.name for key in spec.keys} | {*spec.partitions, *(name for name, _ in self.order)}
+        needed = {key.column for key in spec.keys} | {*spec.partitions, *(name for name, _ in self.order)}
         names = [name for name in self.rows.schema.names if name in needed | {*(split.columns if split else ())}]
         with EntrySorter(len(self.compared), range(GROUPS), self.memory) as sorter:
             for batch in self.rows.batches(names):

@@ -25,6 +25,7 @@ from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntr
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join
 from gnomon.shadow.write import stored_columns
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
+from gnomon.sources.nested import WrongPath, with_fields
 from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
 
 MOST_TASKS = 10_000
@@ -101,7 +102,7 @@ def describe(
                 info.etag,
                 ctime_ns=info.ctime_ns,
             )
-            scanned = source.scan_bytes(indexed)
+            scanned = with_fields(source, indexed, info.path).scan_bytes(indexed)
             return Described(entry, source.schema, source.row_bytes, scanned, source.splits(target), rows is not None)
 
     with ThreadPoolExecutor(READERS) as pool:
@@ -259,14 +260,17 @@ def _known(spec: IndexSpec) -> pa.Schema:
 
 def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:
     """The error texts for indexed columns that have another type in a schema than in the index."""
-    columns = [
-        (one, schema.field(one.name).type) for one in (*spec.stored_keys, *spec.include) if one.name in schema.names
-    ]
-    return [
-        f"column {one.name} is {found}, elsewhere in the source it is {one.source_type or one.type}"
-        for one, found in columns
-        if type_of_arrow(found) != one.type
-    ]
+    changed = []
+    for one in (*spec.stored_keys, *spec.include):
+        try:
+            field = one.field_in(schema)
+        except WrongPath as error:
+            changed.append(str(error))
+            continue
+        if field is not None and type_of_arrow(field.type) != one.type:
+            known = one.source_type or one.type
+            changed.append(f"column {one.name} is {field.type}, elsewhere in the source it is {known}")
+    return changed
 
 
 def scan_file(

@@ -43,7 +43,7 @@ def typed_keys(
     UsageError as in `typed_key`."""
     arrays, held = [], np.ones(keys.num_rows, bool)
     for key in spec.keys:
-        given = keys.column(key.name)
+        given = key.values_in(keys)
         array = typed_key(given, key, what, all_held)
         lost = array.null_count - given.null_count
         if lost:
@@ -55,15 +55,22 @@ def typed_keys(
 def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
     """The columns of a sample as a load returns them: text key columns in the source's types. Times of day and
     nanoseconds stay text. UsageError where the sample lacks a key column."""
-    missing = [key.name for key in spec.keys if key.name not in keys.names]
-    if missing:
+    if missing := missing_keys(keys, spec):
         raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(keys.names)}")
     read = {
         key.name: key_type(key.type).arrow
         for key in spec.keys
-        if is_text(value_type(keys.field(key.name).type)) and not is_number_of_units(key.source_type)
+        if key.name in keys.names
+        and is_text(value_type(keys.field(key.name).type))
+        and not is_number_of_units(key.source_type)
     }
     return pa.schema([field.with_type(read.get(field.name, field.type)) for field in keys])
+
+
+def missing_keys(given: pa.Schema, spec: IndexSpec) -> list[str]:
+    """The names of the key columns that given rows lack. A key in a struct is there as a column of its name, or within
+    the struct."""
+    return [key.name for key in spec.keys if key.given_in(given) is None]
 
 
 def as_returned(keys: pa.RecordBatch, typed: Sequence[pa.Array], sample: pa.Schema, spec: IndexSpec) -> pa.RecordBatch:

@@ -8,6 +8,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any, Literal, cast
 
+import pyarrow as pa
+
 from gnomon.base.errors import Action
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.hashing import HASH_NAME, SEED
@@ -26,8 +28,10 @@ from gnomon.shadow.metadata.entry_kinds import (
 )
 from gnomon.shadow.tables import TABLE_PREFIX, is_lake
 from gnomon.sources import DECLARED
+from gnomon.sources.nested import Path, WrongPath, array_at, field_at, nested_option, origin_at, path_name
 
-FORMAT_NAME, FORMAT_VERSION = "gnomon", 1
+FORMAT_NAME, FORMAT_VERSION = "gnomon", 2
+WITHOUT_PATHS = 1  # the version of a spec without a key in a struct: older programs would read it as a column
 HASHED, IN_RANGES = {"name": HASH_NAME, "seed": SEED}, {"name": RANGE}
 MOST_BUCKETS = 65_536
 ENTRIES_PER_BUCKET = 500_000  # in the largest partition (flat: in all), to choose a bucket count that is not given
@@ -52,12 +56,49 @@ def schema_option(table: str, schema: str) -> dict[str, str]:
 class KeyColumn:
     """A key column: its name in the source, its type, and whether it is a partition column, which selects partitions
     and is not stored with the entries. `source_type` is the type in the source where it is mapped to `type`
-    (`gnomon.btree.key_types`). It comes from the first file indexed, and keys are given and shown in it."""
+    (`gnomon.btree.key_types`). It comes from the first file indexed, and keys are given and shown in it. `path` has the
+    names from a column down to a field of a struct, whose name is the path with dots; it is empty for a column."""
 
     name: str
     type: str
     partition: bool = False
     source_type: str | None = None
+    path: Path = ()
+
+    @property
+    def column(self) -> str:
+        """The source's column that has the values."""
+        return self.path[0] if self.path else self.name
+
+    @property
+    def place(self) -> Path:
+        """The names from a column of the source down to the values."""
+        return self.path or (self.name,)
+
+    def field_in(self, source: pa.Schema) -> pa.Field | None:
+        """The field of a source's columns that has the values; None where they lack it. WrongPath where a column on the
+        path is no struct."""
+        return field_at(source, self.place)
+
+    def origin_in(self, table: pa.Schema) -> tuple[object, ...] | None:
+        """What tells the values in the files of a table with these columns (`origin_at`)."""
+        return origin_at(table, self.place)
+
+    def given_in(self, given: pa.Schema) -> pa.Field | None:
+        """The field of given rows that has the key: the column of its name, else the field of its path. None where
+        they have neither. UsageError where a column on the path is no struct."""
+        if self.name in given.names:
+            return given.field(given.names.index(self.name))
+        try:
+            return self.field_in(given)
+        except WrongPath as error:
+            raise UsageError(str(error)) from None
+
+    def values_in(self, given: pa.RecordBatch) -> pa.Array:
+        """The keys of given rows, which have a field `given_in`."""
+        if self.name in given.schema.names:
+            return given.column(self.name)
+        return array_at(given.column(self.column), self.path[1:])
 
 
 @dataclass(frozen=True)
@@ -198,7 +239,8 @@ class IndexSpec:
     @property
     def read_options(self) -> dict[str, str]:
         """The options with which the source's files are opened."""
-        return dict(self.options) | schema_option(self.source.table, self.schema)
+        declared = schema_option(self.source.table, self.schema)
+        return dict(self.options) | declared | nested_option(key.path for key in self.keys)
 
     @property
     def is_of_table(self) -> bool:
@@ -280,7 +322,7 @@ class IndexSpec:
         source |= {"schema": self.schema} if self.schema else {}
         content: dict[str, Any] = {
             "format": FORMAT_NAME,
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if any(key.path for key in self.keys) else WITHOUT_PATHS,
             "source": source,
             "layout": self.layout,
             "partitions": list(self.partitions),
@@ -320,11 +362,15 @@ def _column_json(column: KeyColumn, file_names: dict[str, str]) -> dict[str, Any
     out: dict[str, Any] = {"name": column.name, "type": column.type}
     out |= {"source_type": column.source_type} if column.source_type else {}
     out |= {"partition": True} if column.partition else {}
+    out |= {"path": list(column.path)} if column.path else {}
     return out | ({"column": file_names[column.name]} if column.name in file_names else {})
 
 
 def _column(content: dict[str, Any]) -> KeyColumn:
-    return KeyColumn(content["name"], content["type"], content.get("partition", False), content.get("source_type"))
+    name, path = content["name"], tuple(content.get("path", ()))
+    if path and (len(path) < 2 or path_name(path) != name):
+        raise TypeError(f"column {name} with the path {path}")
+    return KeyColumn(name, content["type"], content.get("partition", False), content.get("source_type"), path)
 
 
 def parse_spec(content: Any, where: str) -> IndexSpec:

@@ -49,7 +49,6 @@ from gnomon.shadow.search.table_versions import (
     format_of,
     is_metadata,
     listing_of,
-    origins,
 )
 from gnomon.shadow.storage import Storage, below, join, source_storage, storage_at
 from gnomon.shadow.tables import (
@@ -59,6 +58,7 @@ from gnomon.shadow.tables import (
     stored_partition,
 )
 from gnomon.sources import open_source
+from gnomon.sources.types import parse_ddl
 
 CACHE_BYTES = 32 << 20  # of index files
 LIVE, FILE_REMOVED, ROW_DELETED, NO_VERSION = "live", "file removed", "row deleted", "in no version"
@@ -261,10 +261,12 @@ class _Search:
     def _note_form(self, listing: Listing) -> None:
         """Note the files of a version whose key columns are those of the index, and, aside, of one in which a key
         column had another id or name in files, or was a partition column and is none, or the reverse."""
-        keys, stored = self._spec.keys, [column.name for column in self._spec.stored_keys]
+        keys, own, theirs = self._spec.keys, parse_ddl(self._spec.schema), parse_ddl(listing.columns)
         types = self._spec.partition_types if listing.types is None else listing.types
         in_folders = [key.name for key in keys if key.name in types]
-        are_same = listing.types is None or origins(listing.columns, stored) == origins(self._spec.schema, stored)
+        are_same = listing.types is None or all(
+            key.origin_in(theirs) == key.origin_in(own) for key in self._spec.stored_keys
+        )
         files = {path: file.partition for path, file in listing.files.items()}
         if are_same and in_folders == [key.name for key in keys if key.partition]:
             self._of_form.update(files)

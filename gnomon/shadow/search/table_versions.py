@@ -20,7 +20,6 @@ from gnomon.shadow.metadata import IndexSpec, View, masks_of
 from gnomon.shadow.storage import ANY_TIME, FileInfo, OpenFile, SourceStorage, join
 from gnomon.shadow.tables import EqualityDeletes, LakeContent, LakeFile, LakeSource, partition_array, stored_partition
 from gnomon.sources import SourceFile, open_source
-from gnomon.sources.types import parse_ddl, record_of
 
 MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 HEAD_BYTES = max(map(len, MAGIC))
@@ -71,20 +70,6 @@ def listing_of(version: TableAt) -> Listing:
         lambda: {one.location for one in content.equality_deletes()},
         content.root,
     )
-
-
-def origins(columns: str, names: Sequence[str]) -> tuple[object, ...]:
-    """For each named column of a table, what tells it in files: its field id, or its name there. None for a column that
-    the table does not have."""
-    fields = {field.name: field for field in parse_ddl(columns)}
-    return tuple(_origin(fields[name]) if name in fields else None for name in names)
-
-
-def _origin(field: pa.Field) -> object:
-    record = record_of(field)
-    if record is not None and record.id is not None:
-        return record.id
-    return (record.names[0] if record is not None and record.names else str(field.name)).lower()
 
 
 class VersionReader:

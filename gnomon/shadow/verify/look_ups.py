@@ -62,7 +62,7 @@ class LookUps:
         key = {column.name: values[column.name] for column in spec.keys}
         where = {name: values[name] for name in spec.partitions}
         for within in (None, where) if where else (None,):
-            columns = names if within else None  # the whole row is read once
+            columns = [*(column.column for column in spec.keys), *where] if within else None  # the whole row once
             answer = self._index.answer_many([key], columns, within, 1)[0]
             if answer.count > MOST_ROWS:
                 return

@@ -69,7 +69,8 @@ class ReadBack:
         if rows is not None and rows != file.rows:
             what = f"has {rows} rows, its segment lists it with {file.rows}"
             self._report.add(Fault(self._where(file), None, what, Action.BUILD_FULL))
-        for field in schema:
+        nested = {column.name for column in self._columns if column.path}
+        for field in (field for field in schema if field.name not in nested):
             self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
         return True
 

@@ -13,7 +13,7 @@ from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat, check_column
 from gnomon.sources.orc.metadata import MAGIC, Footer, StripeMeta, load_stripes, parse_footer, parse_postscript
 from gnomon.sources.orc.rle import Ints
-from gnomon.sources.orc.schema import Type, arrow_field
+from gnomon.sources.orc.schema import Type, arrow_field, narrowed_type
 from gnomon.sources.orc.streams import Damage, OrcError
 from gnomon.sources.orc.stripe_rows import Share, plan, read_shares, scan_stripe
 from gnomon.sources.pointers import (
@@ -90,12 +90,20 @@ class OrcFile:
         footer = 2000 + 1000 * self._footer.types + 300 * len(self._footer.stripes)
         return footer + sum(stripe.cache_bytes for stripe in list(self._stripes.values()))
 
+    def narrow(self, path: Sequence[str]) -> str:
+        whole, name = self._by_name[path[0]], "\0".join(path)
+        try:
+            self._by_name.setdefault(name, narrowed_type(whole, path[1:]))
+        except KeyError:
+            return path[0]
+        return name
+
     def scan_bytes(self, columns: Sequence[str]) -> int:
         """Bytes by the statistics in the footer; without them, as if all columns had the same size."""
         requested = [self._by_name[name] for name in columns if name in self._by_name]
         by_column = self._footer.disk_bytes
         if sum(by_column):
-            return sum(sum(by_column[t.column : t.column + sum(1 for _ in t.tree())]) for t in requested)
+            return sum(by_column[each.column] for tree in requested for each in tree.tree())
         return self._data_bytes * len(requested) // max(len(self._by_name), 1)
 
     def splits(self, target: int) -> list[Split]:

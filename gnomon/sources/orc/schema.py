@@ -200,6 +200,17 @@ def arrow_field(name: str, tree: Type) -> pa.Field:
     return pa.field(name, tree.arrow, metadata=dict(tree.attributes) or None)
 
 
+def narrowed_type(tree: Type, path: Sequence[str]) -> Type:
+    """The type with the field of a path alone; the path begins below it. KeyError where it has no such field."""
+    if not path:
+        return tree
+    place = tree.arrow.get_field_index(path[0]) if tree.kind == Kind.STRUCT and tree.refusal is None else -1
+    if place < 0:
+        raise KeyError(path[0])
+    child = narrowed_type(tree.children[place], path[1:])
+    return tree._replace(children=(child,), arrow=pa.struct([tree.arrow.field(place).with_type(child.arrow)]))
+
+
 def _check(raw: RawType) -> None:
     if raw.kind == Kind.STRUCT and len(raw.names) != len(raw.subtypes):
         raise Damage(f"a struct of {len(raw.subtypes)} fields with {len(raw.names)} names")

@@ -68,6 +68,7 @@ class Element(NamedTuple):
     repetition: int
     children: int
     padded_decimal: bool
+    field_id: int | None
     raw: bytes
 
 
@@ -89,7 +90,7 @@ class Column(NamedTuple):
 
     ordinal: int
     name: str
-    elements: tuple[bytes, ...]
+    elements: tuple[Element, ...]
     leaves: tuple[Leaf, ...]
     flat: bool
     padded_decimal: bool
@@ -99,7 +100,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
     elements = []
     for _ in range(decoder.structs(wire)):
         start = decoder.position
-        name, numbers = b"", dict.fromkeys((1, 2, 3, 5, 6, 8), -1)
+        name, numbers = b"", dict.fromkeys((1, 2, 3, 5, 6, 8, 9), -1)
         before, logical, behind = start, -1, start  # the bytes of the last field, and its type if it is the logical one
         for field_id, field_wire in decoder.fields():
             before, logical = behind, -1
@@ -113,7 +114,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
                 decoder.skip(field_wire)
             behind = decoder.position
         is_mistake = logical == UNKNOWN and numbers[1] < 0
-        kind, width, repetition, children, converted, precision = numbers.values()
+        kind, width, repetition, children, converted, precision, field_id = numbers.values()
         if not -1 <= repetition <= REPEATED:
             raise ThriftError(f"schema element {name!r} has the unknown repetition {repetition}")
         elements.append(
@@ -127,6 +128,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
                 and converted == DECIMAL
                 and precision <= DECIMAL128_DIGITS
                 and width > DECIMAL128_BYTES,
+                field_id=None if field_id < 0 else field_id,
                 raw=decoder.data[start:before] + END if is_mistake else decoder.data[start : decoder.position],
             )
         )
@@ -143,9 +145,8 @@ def columns_of(elements: Sequence[Element]) -> tuple[Column, ...]:
         end, leaves = _leaves_below(elements, position, leaf_count)
         top = elements[position]
         flat = top.kind is not None and top.repetition != REPEATED
-        raw = tuple(element.raw for element in elements[position:end])
-        padded = any(element.padded_decimal for element in elements[position:end])
-        columns.append(Column(ordinal, top.name, raw, leaves, flat, padded))
+        own = tuple(elements[position:end])
+        columns.append(Column(ordinal, top.name, own, leaves, flat, any(element.padded_decimal for element in own)))
         position, leaf_count = end, leaf_count + len(leaves)
     return tuple(columns)
 
@@ -186,6 +187,45 @@ def _leaves_below(elements: Sequence[Element], start: int, first_leaf: int) -> t
             levels.pop()
         if not open_groups:
             return position, tuple(leaves)
+
+
+def narrowed_column(column: Column, path: Sequence[str], ordinal: int, name: str) -> Column | None:
+    """A column with one leaf alone, in the groups on its path, under another name. None where the path, which begins
+    below the column, does not lead to a leaf, or leads through a repeated group."""
+    whole = tuple(part.encode() for part in (column.name, *path))
+    leaves = [leaf for leaf in column.leaves if leaf.path == whole]
+    if len(leaves) != 1 or leaves[0].repetitions:
+        return None
+    position, groups = 0, list[Element]()
+    for part in path:
+        group = column.elements[position]
+        groups.append(group)
+        position += 1
+        for _ in range(group.children - 1):
+            if column.elements[position].name == part:
+                break
+            position = _end_of(column.elements, position)
+    element = column.elements[position]
+    names = [name, *path[:-1]]
+    heads = [group._replace(raw=_head(one, group)) for one, group in zip(names, groups, strict=True)]
+    leaf = leaves[0]._replace(path=(name.encode(), *leaves[0].path[1:]))
+    return Column(ordinal, name, (*heads, element), (leaf,), False, element.padded_decimal)
+
+
+def _end_of(elements: Sequence[Element], position: int) -> int:
+    """The position after the subtree at a position."""
+    left = 1
+    while left:
+        left += max(elements[position].children, 0) - 1
+        position += 1
+    return position
+
+
+def _head(name: str, group: Element) -> bytes:
+    """The bytes of a group with one child."""
+    numbers = {3: group.repetition, 5: 1, 9: group.field_id}
+    fields = [(place, thrift.I32, thrift.integer(number)) for place, number in numbers.items() if number is not None]
+    return thrift.struct(sorted([*fields, (4, thrift.BINARY, thrift.binary(name.encode()))]))
 
 
 def stored_fields(text: bytes | None, count: int) -> list[pa.Field] | None:
@@ -289,7 +329,7 @@ class Footer:
     def cache_bytes(self) -> int:
         """Estimated bytes in memory: a chunk is a tuple and its numbers, a schema element its bytes."""
         chunks = sum(len(group.chunks) for group in self.row_groups)
-        elements = sum(len(raw) + 200 for column in self.columns for raw in column.elements)
+        elements = sum(len(element.raw) + 400 for column in self.columns for element in column.elements)
         return 1000 + 270 * chunks + 300 * len(self.row_groups) + elements + len(self.arrow_schema or b"")
 
 

@@ -11,7 +11,15 @@ from gnomon.base import kernel
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
-from gnomon.sources.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Column, Footer, WrongPageMap, parse_footer
+from gnomon.sources.parquet.footer import (
+    ENCRYPTED_MAGIC,
+    MAGIC,
+    Column,
+    Footer,
+    WrongPageMap,
+    narrowed_column,
+    parse_footer,
+)
 from gnomon.sources.parquet.map_codec import RecordedMaps, decode_maps
 from gnomon.sources.parquet.page_map import Range
 from gnomon.sources.parquet.page_values import NeedsPyarrow
@@ -90,12 +98,25 @@ class ParquetFile:
         self._footer_bytes = footer.cache_bytes
         self._choices: dict[tuple[str, ...], tuple[list[Column], pa.Schema]] = {}
         self._by_name: dict[str, Column] = {}
+        self._narrow = set[str]()  # names of columns of one leaf
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
 
     @property
     def cache_bytes(self) -> int:
         return self._footer_bytes + self._types.cache_bytes + self._planner.cache_bytes
+
+    def narrow(self, path: Sequence[str]) -> str:
+        whole, name = self._by_name[path[0]], ".".join(path)
+        while name in self._by_name and name not in self._narrow:
+            name += "_"
+        if name not in self._narrow:
+            column = narrowed_column(whole, path[1:], len(self._types.schema), name)
+            if column is None or whole.ordinal in self._types.refusals or not self._types.add(column, path):
+                return whole.name
+            self._by_name[name] = column
+            self._narrow.add(name)
+        return name
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
         leaves = [leaf.ordinal for name in columns if name in self._by_name for leaf in self._by_name[name].leaves]

@@ -27,12 +27,14 @@ from gnomon.sources.parquet.footer import (
     FIXED_BYTES,
     MAGIC,
     Column,
+    Element,
     Footer,
     Leaf,
     arrow_metadata,
     stored_fields,
 )
 from gnomon.sources.parquet.page_header import DATA, DICTIONARY, PLAIN
+from gnomon.sources.types import narrowed
 
 INT96_UNIT = "us"  # nanoseconds would wrap outside 1677..2262 (docs/reference/formats-and-types.md)
 INT96 = 3  # physical type of a leaf
@@ -62,7 +64,7 @@ class FooterTemplate:
         root = thrift.struct(
             [(4, thrift.BINARY, thrift.binary(b"schema")), (5, thrift.I32, thrift.integer(len(columns)))]
         )
-        elements = [root, *(raw for column in columns for raw in column.elements)]
+        elements = [root, *(element.raw for column in columns for element in column.elements)]
         self._before = thrift.open_struct(
             [(1, thrift.I32, thrift.integer(footer.version)), (2, thrift.LIST, thrift.array(thrift.STRUCT, elements))]
         )
@@ -260,7 +262,8 @@ def _template(kind: int, width: int) -> FooterTemplate:
     """The template of one required column of a physical type. `width`: bytes of a value of a fixed length."""
     length = [(2, thrift.I32, thrift.integer(width))] if kind == FIXED_BYTES else []
     fields = [(1, thrift.I32, thrift.integer(kind)), *length, (3, thrift.I32, thrift.integer(0))]  # 0: required
-    element = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
+    raw = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
+    element = Element("v", kind, width, 0, 0, False, None, raw)
     column = Column(0, "v", (element,), (Leaf(0, kind, (b"v",), 0, 0, 0),), flat=True, padded_decimal=False)
     return FooterTemplate(Footer(1, (column,), (), 0, None, b"", old_calendar=False), [column], None)
 
@@ -311,6 +314,22 @@ class ArrowTypes:
             sizes = [each.cache_bytes for each in list(self._templates.values())]
             self.cache_bytes = 500 * len(self._footer.columns) + sum(sizes)
         return made
+
+    def add(self, column: Column, path: Sequence[str]) -> bool:
+        """Add a column of `narrowed_column`, whose ordinal follows all others; `path` is that of its leaf. Returns
+        whether pyarrow gives it a type."""
+        stored = self._fields
+        try:
+            if stored is not None:
+                of_name = next(field for field in stored if field.name == path[0])
+                stored = [*stored, narrowed(of_name, path[1:]).with_name(column.name)]
+            field = FooterTemplate(self._footer, [column], stored).schema().field(0)
+        except (*NOT_A_TYPE, KeyError, StopIteration) as error:
+            check_memory(error)
+            return False
+        self._fields, self.schema = stored, self.schema.append(field)
+        self.kinds = self.schema.types
+        return True
 
     def _schema(self) -> pa.Schema:
         columns = self._footer.columns

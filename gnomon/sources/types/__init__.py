@@ -17,6 +17,7 @@ from gnomon.sources.types.arrays import (
     int64s,
     is_list,
     leaves,
+    narrowed,
     rebuilt,
     with_moments_named,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "leaves",
     "matching",
     "merge_schemas",
+    "narrowed",
     "one_value",
     "parse_ddl",
     "plan_columns",

@@ -7,7 +7,7 @@ unit has to be refused.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -154,6 +154,16 @@ def all_valid(array: pa.Array) -> pa.Array:
     buffers = [None, *storage.buffers()[1:]]
     made = pa.Array.from_buffers(storage.type, len(array), buffers, null_count=0, offset=storage.offset)
     return pa.ExtensionArray.from_storage(kind, made) if storage is not array else made
+
+
+def narrowed(field: pa.Field, path: Sequence[str]) -> pa.Field:
+    """A column with the field of a path alone; `path` begins below it. KeyError where it has no such field."""
+    if not path:
+        return field
+    place = field.type.get_field_index(path[0]) if types.is_struct(field.type) else -1
+    if place < 0:
+        raise KeyError(path[0])
+    return field.with_type(pa.struct([narrowed(field.type.field(place), path[1:])]))
 
 
 def int64s(values: NDArray[np.int64]) -> pa.Array:

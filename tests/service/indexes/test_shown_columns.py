@@ -4,10 +4,13 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from gnomon.jobs.build import build
 from gnomon.service.api.responses import ARROW
 from gnomon.service.errors import redact
 from gnomon.service.settings.table import Settings
@@ -91,6 +94,42 @@ def test_a_key_is_asked_by_all_its_columns_and_told_by_those_that_are_shown(orde
     wrong = orders.get("/rows?id=2")
     assert wrong.status_code == 400
     assert "country" not in json.dumps({**wrong.json(), "instance": ""})
+
+
+@pytest.mark.parametrize("setting", [{}, {"columns": {"shadow": ["payload", "z"]}}])
+def test_a_key_in_a_struct_is_asked_by_its_path(tmp_path: Path, setting: dict[str, Any]) -> None:
+    client = Client(Settings(indexes=[index_of_structs(tmp_path)], **setting))
+    row = {"payload": {"order": {"id": 5}}, "z": 50}
+    answer = client.get("/rows?payload.order.id=5").json()
+    assert (answer["key"], answer["rows"]) == ({NESTED: 5}, [row])
+    assert client.get("/rows/5").json()["rows"] == [row]
+    assert client.post({"keys": [{NESTED: 5}]}).json()["results"][0]["rows"] == [row]
+    [known] = client.get("/indexes/shadow").json()["keys"]
+    assert known["name"] == NESTED
+    assert "the key needs the columns payload.order.id" in client.get("/rows?id=5").json()["detail"]
+
+
+def test_a_key_in_a_hidden_struct_is_not_shown(tmp_path: Path) -> None:
+    place = index_of_structs(tmp_path)
+    for setting in ({"hidden_columns": {"shadow": ["payload"]}}, {"columns": {"shadow": ["z"]}}):
+        client = Client(Settings(indexes=[place], **setting))
+        answer = client.get("/rows?payload.order.id=5&_explain=true")
+        assert (answer.json()["key"], answer.json()["rows"]) == ({}, [{"z": 50}])
+        answers = [client.get(one).text for one in ("/rows/x", "/rows?z=1", "/indexes", "/indexes/shadow", "/rows/77")]
+        answers.append(client.post({"keys": [5, [1, 2]]}).text)
+        assert not [one for one in [answer.text.replace("rows?payload.order.id", ""), *answers] if "payload" in one]
+
+
+NESTED = "payload.order.id"
+
+
+def index_of_structs(root: Path) -> str:
+    """An index by a key in a struct."""
+    (root / "source").mkdir()
+    rows = [{"payload": {"order": {"id": number}}, "z": 10 * number} for number in range(9)]
+    pq.write_table(pa.Table.from_pylist(rows), root / "source/a.parquet")
+    build(None, root / "source", root / "shadow", [NESTED])
+    return str(root / "shadow")
 
 
 def test_a_column_that_is_misspelt_in_the_settings_is_not_shown_for_want_of_hiding(folder: Path) -> None:

@@ -153,8 +153,8 @@ def test_a_lost_spec_of_an_index_with_snapshots_is_damage_not_absence(storage: S
 @pytest.mark.parametrize(
     "change",
     [
-        lambda content: content.update(format_version=2),
-        lambda content: content.update(format_version=2, keys="in another shape"),
+        lambda content: content.update(format_version=99),
+        lambda content: content.update(format_version=99, keys="in another shape"),
         lambda content: content["hash"].update(name="xxhash64"),
         lambda content: content["hash"].update(seed=43),
         lambda content: content.update(layout="spiral"),
