@@ -125,7 +125,9 @@ class DeclaredFile:
             [(_, places)] = matching(list(found.type), [wanted])
             if len(places) != 1:
                 return None
-            found = found.type.field(places[0])
+            above, found = found, found.type.field(places[0])
+            if above.type.get_field_index(found.name) < 0:  # two fields have the name
+                return None
             own.append(found.name)
         return own
 

@@ -68,7 +68,7 @@ class Element(NamedTuple):
     repetition: int
     children: int
     padded_decimal: bool
-    field_id: int | None
+    field_id: int  # -1 for none
     raw: bytes
 
 
@@ -128,7 +128,7 @@ def read_elements(decoder: Decoder, wire: int) -> list[Element]:
                 and converted == DECIMAL
                 and precision <= DECIMAL128_DIGITS
                 and width > DECIMAL128_BYTES,
-                field_id=None if field_id < 0 else field_id,
+                field_id=field_id,
                 raw=decoder.data[start:before] + END if is_mistake else decoder.data[start : decoder.position],
             )
         )
@@ -200,11 +200,14 @@ def narrowed_column(column: Column, path: Sequence[str], ordinal: int, name: str
     for part in path:
         group = column.elements[position]
         groups.append(group)
-        position += 1
-        for _ in range(group.children - 1):
-            if column.elements[position].name == part:
-                break
+        children, position = list[int](), position + 1
+        for _ in range(group.children):
+            children.append(position)
             position = _end_of(column.elements, position)
+        named = [child for child in children if column.elements[child].name == part]
+        if len(named) != 1:
+            return None
+        position = named[0]
     element = column.elements[position]
     names = [name, *path[:-1]]
     heads = [group._replace(raw=_head(one, group)) for one, group in zip(names, groups, strict=True)]
@@ -224,7 +227,7 @@ def _end_of(elements: Sequence[Element], position: int) -> int:
 def _head(name: str, group: Element) -> bytes:
     """The bytes of a group with one child."""
     numbers = {3: group.repetition, 5: 1, 9: group.field_id}
-    fields = [(place, thrift.I32, thrift.integer(number)) for place, number in numbers.items() if number is not None]
+    fields = [(place, thrift.I32, thrift.integer(number)) for place, number in numbers.items() if number >= 0]
     return thrift.struct(sorted([*fields, (4, thrift.BINARY, thrift.binary(name.encode()))]))
 
 

@@ -263,7 +263,7 @@ def _template(kind: int, width: int) -> FooterTemplate:
     length = [(2, thrift.I32, thrift.integer(width))] if kind == FIXED_BYTES else []
     fields = [(1, thrift.I32, thrift.integer(kind)), *length, (3, thrift.I32, thrift.integer(0))]  # 0: required
     raw = thrift.struct([*fields, (4, thrift.BINARY, thrift.binary(b"v"))])
-    element = Element("v", kind, width, 0, 0, False, None, raw)
+    element = Element("v", kind, width, 0, 0, False, -1, raw)
     column = Column(0, "v", (element,), (Leaf(0, kind, (b"v",), 0, 0, 0),), flat=True, padded_decimal=False)
     return FooterTemplate(Footer(1, (column,), (), 0, None, b"", old_calendar=False), [column], None)
 
