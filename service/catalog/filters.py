@@ -10,7 +10,7 @@ The format is that of Iceberg's REST catalog, https://iceberg.apache.org/rest-ca
 import math
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cached_property
@@ -59,7 +59,7 @@ Alternative = Mapping[int, Values]
 class Predicate:
     """One predicate on a column: `op` as the protocol names it, the column's field id and type. `literals` has the
     values as they were given, in JSON, by the stored ones. `json` is the predicate as it was asked. `is_top` says that
-    the column is not within a struct."""
+    the column is not within a struct, a list or a map, `is_single` that a row has one value of it."""
 
     op: str
     field_id: int
@@ -67,6 +67,7 @@ class Predicate:
     literals: Mapping[Stored, Any]
     json: Any
     is_top: bool = True
+    is_single: bool = True
 
     @property
     def values(self) -> Collection[Stored]:
@@ -189,9 +190,9 @@ def alternatives(found: Filter) -> list[Alternative]:
     if isinstance(found, bool):
         return [{}] if found else []
     if isinstance(found, Predicate):
-        if found.op in ("eq", "in") and found.is_top:
+        if found.op in ("eq", "in") and found.is_single:
             return [{found.field_id: frozenset(found.values)}]
-        return [{found.field_id: frozenset([None])}] if found.op == "is-null" and found.is_top else [{}]
+        return [{found.field_id: frozenset([None])}] if found.op == "is-null" and found.is_single else [{}]
     if isinstance(found, Unjudged):
         return [{}]
     return (_all_of if found.is_and else _any_of)([alternatives(part) for part in found.parts])
@@ -282,7 +283,16 @@ def _predicate(node: Mapping[str, Any], op: str, negated: bool, schema: Schema, 
         return op == "not-in"
     literals = dict(zip(values, given, strict=True))
     is_top = any(one.field_id == field.field_id for one in schema.fields)
-    return Predicate(op, field.field_id, field.field_type, literals, json, is_top)
+    is_single = any(one.field_id == field.field_id for one in single_fields(schema.fields))
+    return Predicate(op, field.field_id, field.field_type, literals, json, is_top, is_single)
+
+
+def single_fields(fields: Iterable[iceberg_types.NestedField]) -> Iterator[iceberg_types.NestedField]:
+    """The columns, and the fields of structs within them: a row has one value of each."""
+    for one in fields:
+        yield one
+        if isinstance(one.field_type, iceberg_types.StructType):
+            yield from single_fields(one.field_type.fields)
 
 
 def _column(term: Any) -> str | None:

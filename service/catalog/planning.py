@@ -278,14 +278,12 @@ def _by_index(
     known = view.snapshot.table
     if known is None or not is_of(here, table):
         raise _Unused("table", f"it is of another table than {table.location} with id {table.table_uuid}")
-    ids = column_ids(spec.schema)
+    ids = column_ids(spec.schema, tuple(column.place for column in spec.keys))
     numbers = [key_column_of(column, ids, table, schema) for column in spec.keys]
     named = [number for number in numbers if number is not None]
     if len(named) < len(numbers):
         lost = next(column.name for column, number in zip(spec.keys, numbers, strict=True) if number is None)
-        nested = any(column.path for column in spec.keys)
-        why = "is in a struct" if nested else "has another type, or another column has its name"
-        raise _Unused("column", f"column {lost} of its key {why}")
+        raise _Unused("column", f"column {lost} of its key has another type, or another column has its name")
     keys = _keys(asked, named)
     kinds = [schema.find_type(number) for number in named]
     stored = [list(map(key_value, kinds, key)) for key in keys]

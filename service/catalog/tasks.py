@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 
 from gnomon.base.json_forms import date_text, time_text, timestamp_text
-from gnomon.service.catalog.filters import Filter, Stored, to_json
+from gnomon.service.catalog.filters import Filter, Stored, single_fields, to_json
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.tables.iceberg_files import (
     BOUNDS,
@@ -43,17 +43,16 @@ KEY_TYPES: Mapping[type[iceberg_types.IcebergType], tuple[str, str | None]] = {
 }
 
 
-def key_column_of(column: KeyColumn, ids: Mapping[str, int], table: TableMetadata, schema: Schema) -> int | None:
+def key_column_of(
+    column: KeyColumn, ids: Mapping[tuple[str, ...], int], table: TableMetadata, schema: Schema
+) -> int | None:
     """The field id of an index's key column in the schema of a scan; `ids` has those that the index recorded. None
-    where another column has its name in a schema of the table, or where it has another type: a file may have either.
-    None also for a key in a struct, since filters on nested columns are not looked up."""
-    if column.path:
-        return None
+    where another column has its name in a schema of the table, or where it has another type: a file may have either."""
     found: dict[tuple[int, str], iceberg_types.IcebergType] = {}
     for one in (*table.schemas, schema):
-        for field in one.fields:
-            if field.name == column.name:
-                found[field.field_id, str(field.field_type)] = field.field_type
+        field = _field_at(one.fields, column.place)
+        if field is not None:
+            found[field.field_id, str(field.field_type)] = field.field_type
     if len(found) != 1:
         return None
     [((number, _), kind)] = found.items()
@@ -61,14 +60,23 @@ def key_column_of(column: KeyColumn, ids: Mapping[str, int], table: TableMetadat
         specs = (field for spec in table.partition_specs for field in spec.fields)
         is_same = any(one.source_id == number and isinstance(one.transform, IdentityTransform) for one in specs)
     else:
-        is_same = ids.get(column.name) == number
+        is_same = ids.get(column.place) == number
     if isinstance(kind, iceberg_types.DecimalType):
         expected: tuple[str, str | None] | None = (f"decimal({kind.precision},{kind.scale})", None)
     else:
         expected = KEY_TYPES.get(type(kind))
     own = (column.type, None if column.partition else column.source_type)
-    is_there = any(field.field_id == number for field in schema.fields)
+    is_there = any(field.field_id == number for field in single_fields(schema.fields))
     return number if is_same and is_there and expected is not None and own == expected else None
+
+
+def _field_at(fields: Sequence[iceberg_types.NestedField], path: Sequence[str]) -> iceberg_types.NestedField | None:
+    """The field of a path that begins at one of these fields, through structs; None where there is none."""
+    found = next((field for field in fields if field.name == path[0]), None)
+    if found is None or len(path) == 1:
+        return found
+    kind = found.field_type
+    return _field_at(kind.fields, path[1:]) if isinstance(kind, iceberg_types.StructType) else None
 
 
 def key_value(kind: iceberg_types.IcebergType, value: Stored) -> Stored:

@@ -28,7 +28,8 @@ from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError
 from gnomon.shadow.storage import ByteCache, OpenFile, below, in_order, split, storage_at, words_of
-from gnomon.sources.types import COMMENT, parse_ddl
+from gnomon.sources.nested import Path, origin_at
+from gnomon.sources.types import parse_ddl
 
 IMPLEMENTATION = f"{__name__}.StorageFileIO"  # the value of pyiceberg's property py-io-impl
 
@@ -406,11 +407,11 @@ class _List:
 
 
 @lru_cache(64)
-def column_ids(columns: str) -> Mapping[str, int]:
-    """The field ids of the columns that an index of an Iceberg table has on record, as DDL."""
-    comments = {one.name: (one.metadata or {}).get(COMMENT) for one in parse_ddl(columns)}
-    records = {name: json.loads(comment) for name, comment in comments.items() if comment is not None}
-    return {name: record["id"] for name, record in records.items() if "id" in record}
+def column_ids(columns: str, paths: Sequence[Path]) -> Mapping[Path, int]:
+    """The field ids of columns, and of fields of structs, that an index of an Iceberg table has on record, as DDL."""
+    table = parse_ddl(columns)
+    origins = {path: (origin_at(table, path) or (None,))[-1] for path in paths}
+    return {path: number for path, number in origins.items() if isinstance(number, int)}
 
 
 def _as_map(found: Any) -> dict[int, Any] | None:

@@ -145,8 +145,12 @@ def test_columns_are_found_in_any_case_where_asked() -> None:
     assert isinstance(parse(equal("a", 1), twice, case_sensitive=False), Unjudged)
 
 
-def test_a_column_within_a_struct_names_no_key() -> None:
-    assert keys(equal("place.x", 1)) == [{}]
+def test_a_field_within_structs_alone_names_a_key() -> None:
+    assert keys(equal("place.x", 1)) == [{14: {1}}]
+    assert keys(predicate("is-null", "place.x")) == [{14: {None}}]
+    place = iceberg.NestedField(14, "x", iceberg.LongType())
+    many = Schema(iceberg.NestedField(1, "l", iceberg.ListType(2, iceberg.StructType(place), False)))
+    assert alternatives(parse(equal("l.element.x", 1), many)) == [{}]
 
 
 def test_keys_of_nested_filters() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import gnomon
 from gnomon.service.catalog import planning
@@ -192,6 +192,37 @@ def test_a_name_that_another_column_took_is_known_without_the_old_schemas(table:
     assert (found.planned > 0, found.unused["index"][0]) == (True, "column")
     absent = PLANNER.plan(newest, "n.t", PlanRequest(filter={"type": "is-null", "term": "id"}), [index])
     assert absent.planned == FILES  # the files of before have no such column
+
+
+PAYLOAD = pa.struct([("order", pa.struct([("id", pa.int64())])), ("lines", pa.list_(pa.struct([("id", pa.int64())])))])
+NESTED = "payload.order.id"
+
+
+def structs(ids: Any) -> pa.Table:
+    """Rows whose key is in a struct, with nulls on the way."""
+    orders = [None if one % 10 == 9 else {"order": {"id": one} if one % 10 != 8 else None, "lines": []} for one in ids]
+    return pa.table({"payload": pa.array(orders, PAYLOAD), "z": pa.array(ids, pa.int64())})
+
+
+def test_a_key_in_a_struct_is_found_until_another_field_has_its_name(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = catalog.create_table("n.s", structs([0]).schema)
+    for number in range(FILES):
+        table.append(structs(range(number * ROWS, number * ROWS + ROWS)))
+    index = index_of(table, tmp_path, [NESTED])
+    for key in range(FILES * ROWS):
+        found = plan(table, index, filter=equal(key, NESTED))
+        assert (found.planned, found.indexes) == (key % 10 < 8, ["index"])
+    assert plan(table, index, filter={"type": "is-null", "term": NESTED}).planned == FILES
+    assert plan(table, index, filter=equal(17, "z")).unused["index"][0] == "filter"
+    assert plan(table, index, filter=equal(17, "payload.lines.element.id")).unused["index"][0] == "filter"
+    with table.update_schema() as change:
+        change.rename_column("payload.order", "purchase")
+    found = plan(table, index, filter=equal(17, "payload.purchase.id"))
+    assert (found.planned, found.indexes) == (1, ["index"])
+    with table.update_schema() as change:
+        change.add_column(("payload", "order"), StructType(NestedField(1000, "id", LongType(), required=False)))
+    found = plan(table, index, filter=equal(17, NESTED))
+    assert (found.planned > 0, found.unused["index"][0]) == (True, "column")
 
 
 def test_a_range_has_the_schema_of_its_plan(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
