@@ -101,13 +101,15 @@ class DeclaredFile:
         return pa.Table.from_arrays(arrays, names=list(columns)) if arrays else table
 
     def narrow(self, path: Sequence[str]) -> str:
-        file, name = self._file, "\0".join(path)
+        file, name = self._file, ".".join(path)
         own = self._own_path(path)
         if own is None or not isinstance(file, NarrowFile):
             return path[0]
         narrow = file.narrow(own)
         if narrow == own[0]:
             return path[0]
+        while name in self._columns.names:
+            name += "_"
         self._columns = self._columns.append(narrowed(self._columns.field(path[0]), path[1:]).with_name(name))
         self._file_fields[name] = narrowed(self._file_fields[path[0]], own[1:]).with_name(narrow)
         return name

@@ -6,7 +6,7 @@ structs alone. Where a struct on it is null, its field is null; a file that lack
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -55,21 +55,21 @@ def find_path(schema: Fields, name: str) -> Path | None:
     if any(field.name == name for field in columns):
         return None
     ends = list(_ends(columns, name, ()))
-    paths = [path for path, repeated in ends if repeated is None]
+    paths = [path for path, other in ends if other is None]
     if len(paths) > 1:
         shown = " and ".join(map(repr, paths))
         raise WrongPath(f"column {name} may be {shown}, since names of fields hold dots; rename a field")
-    for path, repeated in ends:
-        if repeated is not None and not paths:
+    for path, other in ends:
+        if other is not None and not paths:
             raise WrongPath(
-                f"column {name} leads through {path_name(path)}, which is {repeated}, so that a row has any number of "
-                "values; name a field that is within structs alone"
+                f"column {name} leads through {path_name(path)}, which is {other} and no struct, so that a row may "
+                "have other than one value; name a field that is within structs alone"
             )
     return paths[0] if paths else None
 
 
 def _ends(fields: Fields, name: str, above: Path) -> Iterator[tuple[Path, pa.DataType | None]]:
-    """The path of each field with this name, and of each column on the way that holds several values, with its type."""
+    """The path of each field with this name, and of each list, map or union on the way, with its type."""
     for field in fields:
         path = (*above, field.name)
         if field.name == name:
@@ -127,6 +127,16 @@ def array_at(array: pa.Array | pa.ChunkedArray, path: Sequence[str]) -> pa.Array
         places.append(kind.get_field_index(name))
         kind = kind.field(places[-1]).type
     return pc.struct_field(array, places) if places else array
+
+
+def changed_at(field: pa.Field, path: Sequence[str], change: Callable[[pa.Field], pa.Field]) -> pa.Field:
+    """A column with the field of a path changed; `path` begins below it. The column itself where it has none."""
+    if not path:
+        return change(field)
+    if not types.is_struct(field.type):
+        return field
+    below = [changed_at(one, path[1:], change) if one.name == path[0] else one for one in field.type]
+    return field.with_type(pa.struct(below))
 
 
 def spelled_otherwise(schema: Fields, path: Sequence[str]) -> str | None:

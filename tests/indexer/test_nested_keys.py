@@ -131,3 +131,15 @@ def test_a_table_of_the_catalog_declares_the_structs(spark: SparkSession, tmp_pa
     rows(spark, 105, 106).write.format("orc").insertInto(f"{database}.t")
     build(spark, f"table:{database}.t", index, [KEY])
     assert {one["z"] for one in open_index(index).fetch("k5")} == {5}
+
+
+def test_sql_has_the_key_beside_the_struct(spark: SparkSession, tmp_path: Path) -> None:
+    rows(spark, 0, 300).write.parquet(f"{tmp_path}/source")
+    build(spark, f"{tmp_path}/source", f"{tmp_path}/index", [KEY], buckets=2)
+    wide = read_index(spark, f"{tmp_path}/index", payload=True)
+    assert {"payload", "z", KEY} <= set(wide.columns)
+    source = spark.read.parquet(f"{tmp_path}/source")
+    for condition in (f"`{KEY}` = 'k5'", "payload.order.id = 'k5'", f"`{KEY}` IS NULL AND z < 30"):
+        plain = condition.replace(f"`{KEY}`", "payload.order.id")
+        assert same(wide.where(condition).select("payload", "z"), source.where(plain))
+        assert source.where(plain).count() > 0

@@ -147,6 +147,19 @@ def test_a_field_is_found_by_the_record_of_its_table(with_ids: bool) -> None:
     assert file.fetch(reader, [(3, 0), (2, 0)], [NAME]).column(0) == pa.chunked_array([[4, None]], pa.int64())
 
 
+def test_a_value_that_the_table_cannot_hold_is_named_by_its_path() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(TABLE, sink)
+    declared = pa.struct([("order", pa.struct([("id", pa.int64())]))])
+    table = to_ddl(pa.schema([("payload", declared), (f"{NAME}_", pa.int64())]))
+    reader = MemoryFile(bytes(sink.getvalue()), "f")
+    file = open_source(reader, "parquet", {DECLARED: table, **nested_option([PATH])})
+    with pytest.raises(
+        UnsupportedFormat, match=rf"f: column {NAME}: the file has struct<.*, which cannot hold its values"
+    ):
+        list(file.scan(reader, [NAME]))
+
+
 def test_slices_and_chunks_keep_their_nulls() -> None:
     column = TABLE.column("payload")
     for begin, length in ((0, 30), (5, 90), (13, 1), (ROWS - 1, 1), (10, 0)):

@@ -25,7 +25,7 @@ from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntr
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join
 from gnomon.shadow.write import stored_columns
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
-from gnomon.sources.nested import WrongPath, with_fields
+from gnomon.sources.nested import WrongPath, changed_at, with_fields
 from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
 
 MOST_TASKS = 10_000
@@ -249,13 +249,16 @@ def merged_columns(
 
 def _known(spec: IndexSpec) -> pa.Schema:
     """The columns known before. An indexed column with only nulls is a string, and stays one."""
-    indexed = {one.name for one in (*spec.stored_keys, *spec.include)}
-    return pa.schema(
-        [
-            field.remove_metadata() if field.name in indexed and field.metadata == {COMMENT: NOTHING} else field
-            for field in parse_ddl(spec.schema)
-        ]
-    )
+    known = {field.name: field for field in parse_ddl(spec.schema)}
+    for one in (*spec.stored_keys, *spec.include):
+        if one.column in known:
+            known[one.column] = changed_at(known[one.column], one.place[1:], _settled)
+    return pa.schema(known.values())
+
+
+def _settled(field: pa.Field) -> pa.Field:
+    """A field whose type no longer depends on later rows."""
+    return field.remove_metadata() if field.metadata == {COMMENT: NOTHING} else field
 
 
 def _changed(spec: IndexSpec, schema: pa.Schema) -> list[str]:

@@ -91,9 +91,11 @@ class OrcFile:
         return footer + sum(stripe.cache_bytes for stripe in list(self._stripes.values()))
 
     def narrow(self, path: Sequence[str]) -> str:
-        whole, name = self._by_name[path[0]], "\0".join(path)
+        whole, name = self._by_name[path[0]], ".".join(path)
+        while name in self._by_name:
+            name += "_"
         try:
-            self._by_name.setdefault(name, narrowed_type(whole, path[1:]))
+            self._by_name[name] = narrowed_type(whole, path[1:])
         except KeyError:
             return path[0]
         return name

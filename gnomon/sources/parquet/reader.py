@@ -98,7 +98,6 @@ class ParquetFile:
         self._footer_bytes = footer.cache_bytes
         self._choices: dict[tuple[str, ...], tuple[list[Column], pa.Schema]] = {}
         self._by_name: dict[str, Column] = {}
-        self._narrow = set[str]()  # names of columns of one leaf
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
 
@@ -108,14 +107,12 @@ class ParquetFile:
 
     def narrow(self, path: Sequence[str]) -> str:
         whole, name = self._by_name[path[0]], ".".join(path)
-        while name in self._by_name and name not in self._narrow:
+        while name in self._by_name:
             name += "_"
-        if name not in self._narrow:
-            column = narrowed_column(whole, path[1:], len(self._types.schema), name)
-            if column is None or whole.ordinal in self._types.refusals or not self._types.add(column, path):
-                return whole.name
-            self._by_name[name] = column
-            self._narrow.add(name)
+        column = narrowed_column(whole, path[1:], len(self._types.schema), name)
+        if column is None or whole.ordinal in self._types.refusals or not self._types.add(column, path):
+            return whole.name
+        self._by_name[name] = column
         return name
 
     def scan_bytes(self, columns: Sequence[str]) -> int:
