@@ -19,7 +19,7 @@ from gnomon.shadow.lookup import (
     Selection,
     chosen,
     entry_columns,
-    point,
+    range_of_key,
 )
 from gnomon.shadow.metadata import SegmentFile
 from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
@@ -66,7 +66,7 @@ def _entries(
         """The ranges that may have keys in a bucket; None without conditions on the key."""
         buckets = spec.bucketing_in(folder)
         if selection.keys is not None:
-            return [point(spec.key_types, key) for key in selection.keys if buckets.of(key) == bucket]
+            return [range_of_key(spec.key_types, key) for key in selection.keys if buckets.of(key) == bucket]
         if selection.ranges is None:
             return None
         return [one for one in selection.ranges if bucket in buckets.between(one.low, one.high)]

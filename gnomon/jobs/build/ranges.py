@@ -13,7 +13,7 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, stored_values
 from gnomon.jobs.files import Described, scan_file
-from gnomon.shadow.lookup import open_index_file, point
+from gnomon.shadow.lookup import open_index_file, range_of_key
 from gnomon.shadow.metadata import (
     ENTRIES_PER_BUCKET,
     MOST_BUCKETS,
@@ -54,7 +54,7 @@ def with_further_ranges(
     if not last or not rows or sum(place.file.entries for place in last) + rows <= share:
         return spec
     greatest = max((_greatest(storage, view, place) for place in last), key=bytes_order)
-    first = point(spec.key_types, greatest).high  # of the keys that are greater
+    first = range_of_key(spec.key_types, greatest).high  # of the keys that are greater
     if first is None or any(part != part or _is_long(part) for part in first):
         return spec
     greater = RangeBuckets(spec.key_types, (first,))

@@ -43,7 +43,7 @@ from gnomon.shadow.lookup.ranges import (
     Interval,
     Range,
     interval,
-    point,
+    range_of_key,
     ranges_of,
 )
 
@@ -91,7 +91,7 @@ __all__ = [
     "open_filter",
     "open_index_file",
     "parse_key",
-    "point",
+    "range_of_key",
     "ranges_of",
     "read_index_file",
     "scan_entries",

@@ -87,7 +87,7 @@ def _after(types: Types, begin: Key) -> Key | None:
     return None
 
 
-def point(types: Types, key: Key) -> Range:
+def range_of_key(types: Types, key: Key) -> Range:
     """The range of one key."""
     return Range(key, _after(types, key))
 
