@@ -71,6 +71,8 @@ class Action(Enum):
     BUILD_ELSEWHERE = "build to another folder"
     DEDUP_NULL_KEYS = "append the batch under another name, or run gnomon dedup with --null-keys dedup"
     UPGRADE = "upgrade gnomon"
+    UPGRADE_OR_DROP = "upgrade gnomon, or drop the feature from the table by its own engine"
+    UPGRADE_OR_KEEP_FORMAT = "upgrade gnomon, or write the table in an older format version"
     MAKE_TOKEN = "gnomon token NAME prints such a line"
 
     # The disk or the store.

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
+from importlib.metadata import version as release_of
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
@@ -44,8 +45,24 @@ from gnomon.shadow.tables.partitions import partition_stored, typed_folders
 from gnomon.shadow.tables.table_source import LakeContent, LakeFile, TableHistory, TableVersion
 
 MAPPING = "delta.columnMapping."  # of properties of the table, and of the metadata of its columns
+# The features of which readers must know: those that deltalake and the readers here read right.
+READ_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantShredding",
+    "variantShredding-preview",
+    "variantType",
+    "variantType-preview",
+}
 # In an error of deltalake: features that it does not know, and a table whose catalog has its versions.
-UNSUPPORTED = ("Unsupported table features", "Max catalog version is required")
+UNKNOWN_FEATURE = re.compile(r"(?:Feature '|Unsupported table features required: )(?P<name>[^'\n]+)")
+OF_CATALOG = "Max catalog version is required"
+OTHER_READERS = re.compile(r"minimum reader version")
 # In an error of deltalake's store: it refuses access, has no such bucket, or does not answer.
 NO_ACCESS = re.compile("privileges|ExpiredToken|AccessDenied|Unauthorized|Forbidden|credential", re.IGNORECASE)
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not exist")
@@ -124,6 +141,8 @@ def open_table(root: str, version: int | None = None, to_commit: bool = False) -
     refuse a sound log. Unreachable where a store lists the log without its newest versions: rows would be missing, and
     an append would add theirs again."""
     table, storage = _open_table(root, version, to_commit), storage_at(root)
+    if unknown := sorted(set(table.protocol().reader_features or ()) - READ_FEATURES):
+        raise _unread(f"the feature {', '.join(unknown)}", f"delta:{root}")
     if version is None and storage.is_remote and _is_there(storage, table.version() + 1):
         newer = table.version() + 1
         table = _open_table(root, version, to_commit)
@@ -257,11 +276,22 @@ def delta_errors(name: str) -> Iterator[None]:
         raise
     except (DeltaError, OSError) as error:
         words = words_of(error)
-        if any(one in words for one in UNSUPPORTED):
-            raise UsageError(f"a table that deltalake does not read ({words})", name) from None
+        if (found := UNKNOWN_FEATURE.search(words)) is not None:
+            raise _unread(f"the feature {found['name']}", name) from None
+        if OF_CATALOG in words:
+            raise _unread("the feature catalogManaged: the catalog has the newest versions", name) from None
+        if OTHER_READERS.search(words):
+            raise _unread(f"another version of the protocol ({words})", name) from None
         if NO_FOLDER in words:
             raise SourceNotFound(f"no Delta table there ({words})", name, expected="a folder with _delta_log") from None
         raise StorageError(f"its log cannot be read ({words})", name, action=_advice(name, words)) from None
+
+
+def _unread(what: str, name: str) -> UsageError:
+    """The error of a table whose readers must know what is not known here: its rows would be read wrong."""
+    ours, theirs = (release_of(package) for package in ("gnomon-index", "deltalake"))
+    known = f"the table has {what}; Gnomon {ours} with deltalake {theirs} does not read it"
+    return UsageError(known, name, action=Action.UPGRADE_OR_DROP)
 
 
 def _advice(name: str, words: str) -> Action:

@@ -4,10 +4,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from importlib.metadata import version as release_of
 from typing import Any
 
 import pyarrow as pa
 import requests
+from pydantic import ValidationError
 from pyiceberg import types as iceberg_types
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import to_json
@@ -238,8 +240,30 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
         what = f"the catalog cannot be reached{url} ({_root_cause(error)})"
         raise StorageError(what, name, action=Action.CHECK_CATALOG_RUNS) from error
     except Exception as error:
+        if (unread := _unread(error, name)) is not None:
+            raise unread from None
         what = f"its metadata cannot be read ({type(error).__name__}: {words_of(error)})"
         raise StorageError(what, name, action=_advice(error, Action.RUN_AGAIN_OR_REPAIR)) from error
+
+
+def _unread(error: BaseException, name: str) -> UsageError | None:
+    """The error of a table with metadata of which pyiceberg does not know a member or its value; None for others."""
+    ours, theirs = (release_of(package) for package in ("gnomon-index", "pyiceberg"))
+    known = f"Gnomon {ours} with pyiceberg {theirs}"
+    while not isinstance(error, ValidationError):
+        if "Could not parse" in str(error):
+            return UsageError(f"{known} does not read it: {words_of(error)}", name, action=Action.UPGRADE_OR_DROP)
+        if (before := error.__cause__ or error.__context__) is None:
+            return None
+        error = before
+    first = error.errors()[0]
+    if first["type"] == "union_tag_invalid":
+        what = f"the table has format version {first['ctx']['tag']}; {known} reads 1 to 3"
+        return UsageError(what, name, action=Action.UPGRADE_OR_KEEP_FORMAT)
+    if "Unsupported" not in first["msg"]:
+        return None
+    what = f"the table has {'.'.join(map(str, first['loc'][1:]))} {first['input']!r}; {known} does not read it"
+    return UsageError(what, name, action=Action.UPGRADE_OR_DROP)
 
 
 def _catalog(catalog: str, name: str) -> Catalog:

@@ -695,7 +695,7 @@ def test_a_table_whose_catalog_commits_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     features = ["catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck"]
     put_properties(table, features, {}, ["catalogManaged", "vacuumProtocolCheck"])
-    with pytest.raises(UsageError, match=r"a table that deltalake does not read .*catalog"):
+    with pytest.raises(UsageError, match=r"the table has the feature catalogManaged"):
         check_deletes(str(table))
 
 
