@@ -22,7 +22,7 @@ from gnomon.shadow.errors import (
     UsageError,
 )
 from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntry, SourceRoot
-from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join
+from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join, kept_at
 from gnomon.shadow.write import stored_columns
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
 from gnomon.sources.nested import WrongPath, changed_at, with_fields
@@ -183,8 +183,9 @@ def with_rows(described: Sequence[Described], rows: Mapping[int, int], ragged: M
 def check_unchanged(root: SourceRoot, described: Sequence[Described], spec: IndexSpec) -> None:
     """Fail when a file changed or vanished while it was being indexed."""
     digest_checks = DigestChecks(root.storage, spec.format, spec.read_options)
-    now = {info.path: info for info in root.list()}
-    for entry in (one.entry for one in described):
+    entries = [one.entry for one in described if not kept_at(one.entry.etag)]  # a store keeps the others for good
+    now = {info.path: info for info in root.list()} if entries else {}
+    for entry in entries:
         found = now.get(entry.path)
         if found is None or difference(entry, found) or not digest_checks.is_same(entry, found):
             raise StalePointer(

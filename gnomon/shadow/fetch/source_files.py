@@ -31,6 +31,7 @@ from gnomon.shadow.storage import (
     identity,
     is_local,
     join,
+    kept_at,
     may_wait,
     status_in_memory,
     step_of,
@@ -169,14 +170,19 @@ class SourceFiles:
                 pass
 
     def look(self, file: SourceFileEntry) -> None:
-        """Check a file on the store. FileChanged or FileNotFoundError where it is not the one that was indexed."""
+        """Check a file on the store. FileChanged or FileNotFoundError where it is not the one that was indexed. No call
+        is made where the store keeps the indexed one."""
+        if kept_at(file.etag):
+            return
         with self._storage.open(file.path) as found:
             if how := difference(file, found):
                 raise FileChanged(found.name, how, found.size)
 
     def is_unchanged(self, file: SourceFileEntry, known: Identity) -> bool:
         """Whether a file exists, is the indexed one, and still has this identity. This is one call to the store, which
-        may raise StorageError."""
+        may raise StorageError, and none where the store keeps the indexed one."""
+        if kept_at(file.etag):
+            return True
         try:
             with self._storage.open(file.path) as found:
                 return not difference(file, found) and identity(found) == known

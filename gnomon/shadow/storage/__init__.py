@@ -1,4 +1,4 @@
-"""The only place that opens files: local disks, object stores, HDFS.
+"""The only place that opens files: local disks, object stores, the web, HDFS.
 
 - `contract`        the interface of every store, fingerprints, and the words of errors
 - `locations`       a path or URL to its store; the storage of a source
@@ -6,6 +6,7 @@
 - `waiting`         deadlines, and work that must not wait
 - `objects`         S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`  connections to object stores, and the meaning of their errors
+- `web`             files on the web, which are only read: by URL, and data sets of Hugging Face
 - `webhdfs`         HDFS, over WebHDFS
 - `webhdfs_calls`   the HTTP requests of WebHDFS, and delegation tokens
 - `remote_file`     an open file of a remote store
@@ -32,6 +33,7 @@ from gnomon.shadow.storage.contract import (
     identity,
     is_hidden,
     is_in_doubt,
+    kept_at,
     probe,
     time_of_store,
     without_secrets,
@@ -108,6 +110,7 @@ __all__ = [
     "is_in_doubt",
     "is_local",
     "join",
+    "kept_at",
     "looked_twice",
     "may_wait",
     "missing",

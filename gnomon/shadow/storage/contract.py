@@ -28,11 +28,12 @@ _QUERY = re.compile(r"""(?<=://)([^\s?]+)\?[^\s)\]>"']*?(?=[:;,.]*(?:[\s)\]>"']|
 _TOOK = re.compile(r" in \d+(\.\d+)?(ns|µs|us|ms|s)\b")
 _TRIES = re.compile(r", max_retries: \d+, retry_timeout: [\d.]+\w+\b")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]*@")
+_WEB_QUERY = re.compile(r"""(\bhttps?://[^\s?#'"]*)[?#][^\s'")\]>]*""")
 
 
 def without_secrets(text: str) -> str:
-    """The text, with user and password removed from its URLs."""
-    return _PASSWORD.sub("", text)
+    """The text, with user and password removed from its URLs, and the query from those of the web."""
+    return _WEB_QUERY.sub(r"\1", _PASSWORD.sub("", text))
 
 
 def words_of(error: BaseException) -> str:
@@ -88,6 +89,20 @@ def identity(found: Identified) -> Identity:
     return (found.ctime_ns, *found.inode)
 
 
+AT = " @"  # no etag has a space
+
+
+def kept_etag(digest: str, revision: str) -> str:
+    """The etag of a file in a store that keeps each revision: the digest of the content, which alone is compared, and a
+    revision that has it."""
+    return f"{digest}{AT}{revision}"
+
+
+def kept_at(etag: str) -> str:
+    """The revision at which a store keeps this state of a file for good; "" where a change replaces it."""
+    return etag.partition(AT)[2]
+
+
 def difference(known: Fingerprinted, found: Fingerprinted) -> str:
     """The difference between the found file and the one on record, in words; empty where there is none.
 
@@ -96,7 +111,7 @@ def difference(known: Fingerprinted, found: Fingerprinted) -> str:
     if known.size != found.size:
         return f"then {known.size} bytes, now {found.size}"
     if known.etag and found.etag:
-        return "" if known.etag == found.etag else "its etag differs"
+        return "" if known.etag.partition(AT)[0] == found.etag.partition(AT)[0] else "its etag differs"
     return "" if known.mtime_ns in (ANY_TIME, found.mtime_ns) else "its time differs"
 
 

@@ -7,7 +7,15 @@ from importlib import import_module
 
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError, UsageError
-from gnomon.shadow.storage.contract import FileInfo, Hidden, OpenFile, Readable, ReadStats, Storage
+from gnomon.shadow.storage.contract import (
+    FileInfo,
+    Hidden,
+    OpenFile,
+    Readable,
+    ReadStats,
+    Storage,
+    without_secrets,
+)
 from gnomon.shadow.storage.local import LocalStorage
 
 # Scheme: the module and the class of its store, imported on first use, and the package that it needs.
@@ -16,14 +24,23 @@ STORES = {
     "s3": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
     "gs": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
     "az": ("gnomon.shadow.storage.objects", "ObjectStorage", "obstore"),
+    "https": ("gnomon.shadow.storage.web", "WebStorage", "obstore"),
+    "http": ("gnomon.shadow.storage.web", "WebStorage", "obstore"),
+    "hf": ("gnomon.shadow.storage.web", "HubStorage", "obstore"),
     "hdfs": ("gnomon.shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
 ENDPOINTS = {  # environment variables with the address of a store; the first one that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    "hf": ("HF_ENDPOINT",),
 }
-CREDENTIALS = {"s3": Action.SET_S3_KEYS, "gs": Action.SET_GOOGLE_ACCOUNT, "az": Action.SET_AZURE_KEYS}
+CREDENTIALS = {
+    "s3": Action.SET_S3_KEYS,
+    "gs": Action.SET_GOOGLE_ACCOUNT,
+    "az": Action.SET_AZURE_KEYS,
+    "hf": Action.SET_HF_TOKEN,
+}
 WRONG_CLOCK = "TimeTooSkewed"  # in the answer of S3 to a request whose time is far from the store's
 Place = str | os.PathLike[str]
 """A path, which may begin with `~` for the user's own folder, or a URL."""
@@ -76,21 +93,25 @@ def storage_at(place: Place) -> Storage:
 
 
 def _remote(location: str, scheme: str, rest: str) -> Storage:
+    shown = without_secrets(location)
     if scheme not in STORES:
         known = ", ".join(f"{name}://" for name in STORES)
-        raise StorageError(f"stores of {scheme}:// are not known", location, expected=f"a path, or one of {known}")
+        raise StorageError(f"stores of {scheme}:// are not known", shown, expected=f"a path, or one of {known}")
     module, name, package = STORES[scheme]
     try:
         store: Callable[[str], Storage] = getattr(import_module(module), name)
     except ImportError as error:
         raise StorageError(
             f"stores of {scheme}:// need {missing(package, error)}; expected it here: pip install {package}",
-            location,
+            shown,
         ) from None
+    if scheme in ("http", "https") and rest.endswith("/"):
+        what = "the URL of a folder, and a web server lists no files"
+        raise UsageError(what, shown, expected="the URL of one file, without a slash at its end")
     host, _, path = rest.partition("/")
     parts = path.strip("/").split("/") if path.strip("/") else []
     if any(part in ("", ".", "..") for part in parts):
-        raise UsageError("a part of the path is empty, . or ..; expected names only", location)
+        raise UsageError("a part of the path is empty, . or ..; expected names only", shown)
     return store("/".join([f"{scheme}://{host}", *parts]))
 
 

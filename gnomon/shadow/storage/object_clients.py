@@ -17,7 +17,7 @@ from obstore.exceptions import (
     UnauthenticatedError,
     UnknownConfigurationKeyError,
 )
-from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError
@@ -26,6 +26,9 @@ from gnomon.shadow.storage.locations import ENDPOINTS, access_action
 from gnomon.shadow.storage.retries import Expired, Passing, Patience
 
 MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts of http://, whose answers no other machine can read or change
+HUB = "https://huggingface.co"
+HUB_TOKEN = "HF_TOKEN"
 
 
 class Clients(NamedTuple):
@@ -42,24 +45,48 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
         store = _memory(bucket)
         return Clients(os.getpid(), store, store)
     _check_not_forked(f"{scheme}://{bucket}")
-    name, endpoint = next(((n, os.environ[n]) for n in ENDPOINTS[scheme] if os.environ.get(n)), ("", ""))
-    if endpoint and not (urlsplit(endpoint).scheme in ("http", "https") and urlsplit(endpoint).hostname):
-        found = without_secrets(endpoint)
-        raise StorageError(
-            f"{scheme}://{bucket}: {name}", expected="http://host:port or https://host", found=repr(found)
-        )
+    address = address_of(scheme, f"{scheme}://{bucket}")
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=patience.connect),
         "timeout": timedelta(seconds=patience.request),
-        "allow_http": endpoint.startswith("http://"),
+        "allow_http": address.startswith("http://"),
     }
+    if scheme == "hf" and (token := hub_token(f"{scheme}://{bucket}")):
+        # The client drops this header where a redirect leads to another host.
+        options["default_headers"] = {"Authorization": f"Bearer {token}"}
     reading = {**options, "read_timeout": timedelta(seconds=patience.read)}
     # S3 has no condition for a copy. It has one for the end of a multipart put, and a part may be a copy.
     more = {"copy_if_not_exists": os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")} if scheme == "s3" else {}
     # Only `retried` repeats calls: it knows which are safe to repeat.
     retries = {"max_retries": 0}
-    stores = [MAKERS[scheme](bucket, client_options=o, retry_config=retries, **more) for o in (reading, options)]
+    make, place = MAKERS.get(scheme, HTTPStore), bucket if scheme in MAKERS else address
+    stores = [make(place, client_options=o, retry_config=retries, **more) for o in (reading, options)]
     return Clients(os.getpid(), *stores)
+
+
+def address_of(scheme: str, where: str) -> str:
+    """The address of a store, from the environment; "" for the default address of a store with buckets. StorageError
+    for a setting that is no address."""
+    if scheme in ("http", "https"):
+        return where
+    name, address = next(((n, os.environ[n]) for n in ENDPOINTS[scheme] if os.environ.get(n)), ("", ""))
+    if address and not (urlsplit(address).scheme in ("http", "https") and urlsplit(address).hostname):
+        found = without_secrets(address)
+        raise StorageError(f"{where}: {name}", expected="http://host:port or https://host", found=repr(found))
+    if scheme != "hf":
+        return address
+    if "@" in address or (address.startswith("http://") and urlsplit(address).hostname not in LOOPBACK):
+        found = without_secrets(address)  # the token would go there in plain text
+        raise StorageError(f"{where}: {name}", expected="https://host, without a user", found=repr(found))
+    return address or HUB
+
+
+def hub_token(where: str) -> str:
+    """The token for the hub, from the environment; "" without one. StorageError for a text that is no token."""
+    token = os.environ.get(HUB_TOKEN, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise StorageError(f"{HUB_TOKEN} has characters that no token has", where)
+    return token
 
 
 _lock = threading.Lock()

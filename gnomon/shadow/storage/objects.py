@@ -79,17 +79,21 @@ class ObjectStorage:
         self._proven: tuple[int, bool] | None = None  # process id, and whether copies fail if the target exists
 
     def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
-        return ObjectStorage, (self.root, self._patience)
+        return type(self), (self.root, self._patience)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> ObjectFile:
-        if known is None or not (known.etag or known.mtime_ns == ANY_TIME):
+        if known is None or not self._is_enough(known):
             found = self._head(path)
             if known is not None and (how := difference(known, found)):
                 raise FileChanged(f"{self.root}/{path}", how, found.size)
             known = found
         return ObjectFile(self, known._replace(path=path), stats)
+
+    def _is_enough(self, known: FileInfo) -> bool:
+        """Whether reads can compare the file with the one on record, so that an open needs no call."""
+        return bool(known.etag) or known.mtime_ns == ANY_TIME
 
     def _head(self, path: str) -> FileInfo:
         if not path and not self._prefix:
@@ -117,12 +121,11 @@ class ObjectStorage:
     def get(self, path: str, known: ObjectFile, span: Range) -> tuple[bytes, FileInfo]:
         """Bytes of an object, and the object's info. FileChanged where it is not `known`. That a known object is gone,
         changed or shorter is believed once another answer agrees."""
-        options: Any = {"range": (span[0], sum(span))}
-        if known.etag:
-            options["if_match"] = known.etag
+        key, condition = self._state(path, known)
+        options: Any = {"range": (span[0], sum(span)), **condition}
 
         def get() -> tuple[bytes, FileInfo]:
-            answer = obstore.get(self._clients.reads, self._key(path), options=options)
+            answer = obstore.get(self._clients.reads, key, options=options)
             data = self._whole(path, bytes(answer.bytes()), min(span[1], answer.meta["size"] - span[0]))
             return data, self._info(answer.meta, path)
 
@@ -134,6 +137,10 @@ class ObjectStorage:
         except RangeRefused:
             found = self._head(path)
             raise FileChanged(known.name, difference(known, found) or "it changes now", found.size) from None
+
+    def _state(self, path: str, known: ObjectFile) -> tuple[str, dict[str, str]]:
+        """The key of an object, and the condition of a read: that the object is as it was opened."""
+        return self._key(path), {"if_match": known.etag} if known.etag else {}
 
     def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
         prefix = prefix.strip("/")

@@ -55,19 +55,154 @@ def race(racers: int, enter: Callable[[int], None]) -> list[int]:
     return won
 
 
-class StorageContract:
-    """Files are put whole, create-only, and read by exact ranges. A store refuses names that it cannot hold in one
-    line."""
-
-    many = 10_000  # files of one listing
-    refused: tuple[str, ...] = ()  # names that this store cannot hold
+class ReadingContract:
+    """Files are read by exact ranges, and as they were opened or not at all. A subclass says how files come there."""
 
     @pytest.fixture
     def storage(self) -> Storage:
         raise NotImplementedError
 
     def put(self, storage: Storage, path: str, data: bytes = b"x") -> None:
+        raise NotImplementedError
+
+    def remove(self, storage: Storage, path: str) -> None:
+        raise NotImplementedError
+
+    def known(self, storage: Storage, path: str) -> FileInfo:
+        """The current state of a file, as an index records it."""
+        raise NotImplementedError
+
+    def test_a_range_is_exact(self, storage: Storage) -> None:
+        self.put(storage, "f", bytes(range(100)))
+        stats = ReadStats()
+        with storage.open("f", stats) as file:
+            assert (file.size, file.name) == (100, f"{storage.root}/f")
+            assert file.read_range(10, 5) == bytes(range(10, 15))
+            assert file.read_range(0, 100) == bytes(range(100))
+            assert file.read_range(99, 1) == b"c"
+            assert (stats.reads, stats.bytes) == (3, 106)
+            assert file.read_range(100, 0) == file.read_range(0, 0) == b""
+            wanted = [(90, 10), (0, 1), (5, 0), (0, 3), (2, 3), (90, 10)]
+            assert file.read_ranges(wanted) == [bytes(range(start, start + n)) for start, n in wanted]
+            assert file.read_ranges([]) == []
+
+    def test_ranges_far_apart_are_exact(self, storage: Storage) -> None:
+        data = bytes(range(256)) * 4096 * 3
+        self.put(storage, "f", data)
+        wanted = [(len(data) - 5, 5), (0, 7), (1 << 20, 200_000), (1_000, 1_000), ((1 << 20) + 200_001, 9)]
+        with storage.open("f") as file:
+            assert file.read_ranges(wanted) == [data[start : start + n] for start, n in wanted]
+
+    def test_an_empty_file_has_no_bytes(self, storage: Storage) -> None:
+        self.put(storage, "f", b"")
+        with storage.open("f") as file:
+            assert (file.size, file.read_ranges([(0, 0)])) == (0, [b""])
+            with pytest.raises(StorageError, match="expected 1 bytes at 0, the file ends at 0"):
+                file.read_range(0, 1)
+
+    def test_a_range_beyond_the_end_names_path_and_offset(self, storage: Storage) -> None:
+        self.put(storage, "f", b"12345")
+        with storage.open("f") as file:
+            with pytest.raises(StorageError, match=r"/f: expected 4 bytes at 3, the file ends at 5"):
+                file.read_range(3, 4)
+            with pytest.raises(StorageError, match="expected 1 bytes at 9"):
+                file.read_range(9, 1)
+
+    def test_threads_share_an_open_file(self, storage: Storage) -> None:
+        self.put(storage, "f", bytes(range(256)) * 100)
+        found: set[bytes] = set()
+        with storage.open("f") as file:
+
+            def read(offset: int) -> None:
+                found.update(file.read_range(offset, 3) for _ in range(200))
+
+            threads = [threading.Thread(target=read, args=(offset,)) for offset in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert found == {bytes([offset, offset + 1, offset + 2]) for offset in range(4)}
+
+    def test_a_missing_file_is_said_to_be_missing(self, storage: Storage) -> None:
+        self.put(storage, "folder/file")
+        with pytest.raises(FileNotFoundError):
+            storage.open("nowhere")
+        with pytest.raises(FileNotFoundError):
+            storage.read("folder/nowhere")
+        with pytest.raises((FileNotFoundError, NotADirectoryError)):
+            storage.read("folder/file/below")
+        with pytest.raises((FileNotFoundError, IsADirectoryError)):
+            storage.open("folder")
+
+    def test_an_open_file_is_read_as_it_was_opened_or_not_at_all(self, storage: Storage) -> None:
+        self.put(storage, "f", b"old")
+        with storage.open("f") as file:
+            assert file.read_range(0, 3) == b"old"
+            self.rewrite(storage, "f", b"new")
+            self.reads_only(b"old", lambda: file.read_range(0, 3))
+            self.remove(storage, "f")
+            self.reads_only(b"old", lambda: file.read_range(0, 3))
+
+    def rewrite(self, storage: Storage, path: str, data: bytes) -> None:
+        """Replace a file by another with a different fingerprint, even if the clock does not advance."""
+        before = self.known(storage, path)
+        after = before
+        while not difference(before, after):
+            self.remove(storage, path)
+            self.put(storage, path, data)
+            after = self.known(storage, path)
+
+    def reads_only(self, expected: bytes, read: Callable[[], bytes]) -> None:
+        with contextlib.suppress(FileChanged, FileNotFoundError):
+            assert read() == expected
+
+    def test_a_file_on_record_is_opened_and_another_one_is_not(self, storage: Storage) -> None:
+        self.put(storage, "p/f", b"old")
+        known = self.known(storage, "p/f")
+        with storage.open("p/f", known=known) as file:
+            assert difference(known, file) == ""
+            assert (file.name, file.read_ranges([(0, 1), (2, 1)])) == (f"{storage.root}/p/f", [b"o", b"d"])
+
+        def read(known: FileInfo) -> bytes:
+            with storage.open("p/f", known=known) as file:
+                return file.read_range(0, 1)
+
+        with pytest.raises(FileChanged, match=r"p/f: the file changed \(then 4 bytes, now 3\)"):
+            read(known._replace(size=4, etag="", mtime_ns=ANY_TIME))
+        assert read(known._replace(etag="", mtime_ns=ANY_TIME)) == b"o"
+        self.rewrite(storage, "p/f", b"new")
+        with pytest.raises(FileChanged, match=r"p/f: the file changed \(its (time|etag) differs\)"):
+            read(known)
+        self.remove(storage, "p/f")
+        with pytest.raises(FileNotFoundError, match="p/f"):
+            read(known)
+
+    def test_a_file_on_record_that_is_shorter_by_now_is_another_one(self, storage: Storage) -> None:
+        self.put(storage, "f", b"0123456789")
+        known = self.known(storage, "f")
+        self.remove(storage, "f")
+        self.put(storage, "f", b"0123")
+        for on_record in (known, known._replace(etag="", mtime_ns=ANY_TIME)):
+            with pytest.raises(FileChanged), storage.open("f", known=on_record) as file:
+                file.read_range(8, 2)
+
+
+class StorageContract(ReadingContract):
+    """Files are put whole, create-only, and read by exact ranges. A store refuses names that it cannot hold in one
+    line."""
+
+    many = 10_000  # files of one listing
+    refused: tuple[str, ...] = ()  # names that this store cannot hold
+
+    def put(self, storage: Storage, path: str, data: bytes = b"x") -> None:
         storage.put_new(path, [data])
+
+    def remove(self, storage: Storage, path: str) -> None:
+        storage.delete(path)
+
+    def known(self, storage: Storage, path: str) -> FileInfo:
+        [found] = [info for info in storage.list() if info.path == path]
+        return found
 
     def names(self, storage: Storage, prefix: str = "", hidden: bool = False) -> list[str]:
         return [info.path for info in storage.list(prefix, hidden)]
@@ -185,120 +320,6 @@ class StorageContract:
         assert self.names(storage) == sorted(paths)
         storage.delete_folder("p=1")
         assert self.names(storage) == sorted(path for path in paths if not path.startswith("p=1/"))
-
-    def test_a_range_is_exact(self, storage: Storage) -> None:
-        self.put(storage, "f", bytes(range(100)))
-        stats = ReadStats()
-        with storage.open("f", stats) as file:
-            assert (file.size, file.name) == (100, f"{storage.root}/f")
-            assert file.read_range(10, 5) == bytes(range(10, 15))
-            assert file.read_range(0, 100) == bytes(range(100))
-            assert file.read_range(99, 1) == b"c"
-            assert (stats.reads, stats.bytes) == (3, 106)
-            assert file.read_range(100, 0) == file.read_range(0, 0) == b""
-            wanted = [(90, 10), (0, 1), (5, 0), (0, 3), (2, 3), (90, 10)]
-            assert file.read_ranges(wanted) == [bytes(range(start, start + n)) for start, n in wanted]
-            assert file.read_ranges([]) == []
-
-    def test_ranges_far_apart_are_exact(self, storage: Storage) -> None:
-        data = bytes(range(256)) * 4096 * 3
-        self.put(storage, "f", data)
-        wanted = [(len(data) - 5, 5), (0, 7), (1 << 20, 200_000), (1_000, 1_000), ((1 << 20) + 200_001, 9)]
-        with storage.open("f") as file:
-            assert file.read_ranges(wanted) == [data[start : start + n] for start, n in wanted]
-
-    def test_an_empty_file_has_no_bytes(self, storage: Storage) -> None:
-        storage.put_new("f", [])
-        with storage.open("f") as file:
-            assert (file.size, file.read_ranges([(0, 0)])) == (0, [b""])
-            with pytest.raises(StorageError, match="expected 1 bytes at 0, the file ends at 0"):
-                file.read_range(0, 1)
-
-    def test_a_range_beyond_the_end_names_path_and_offset(self, storage: Storage) -> None:
-        self.put(storage, "f", b"12345")
-        with storage.open("f") as file:
-            with pytest.raises(StorageError, match=r"/f: expected 4 bytes at 3, the file ends at 5"):
-                file.read_range(3, 4)
-            with pytest.raises(StorageError, match="expected 1 bytes at 9"):
-                file.read_range(9, 1)
-
-    def test_threads_share_an_open_file(self, storage: Storage) -> None:
-        self.put(storage, "f", bytes(range(256)) * 100)
-        found: set[bytes] = set()
-        with storage.open("f") as file:
-
-            def read(offset: int) -> None:
-                found.update(file.read_range(offset, 3) for _ in range(200))
-
-            threads = [threading.Thread(target=read, args=(offset,)) for offset in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert found == {bytes([offset, offset + 1, offset + 2]) for offset in range(4)}
-
-    def test_a_missing_file_is_said_to_be_missing(self, storage: Storage) -> None:
-        self.put(storage, "folder/file")
-        with pytest.raises(FileNotFoundError):
-            storage.open("nowhere")
-        with pytest.raises(FileNotFoundError):
-            storage.read("folder/nowhere")
-        with pytest.raises((FileNotFoundError, NotADirectoryError)):
-            storage.read("folder/file/below")
-        with pytest.raises((FileNotFoundError, IsADirectoryError)):
-            storage.open("folder")
-
-    def test_an_open_file_is_read_as_it_was_opened_or_not_at_all(self, storage: Storage) -> None:
-        self.put(storage, "f", b"old")
-        with storage.open("f") as file:
-            assert file.read_range(0, 3) == b"old"
-            self.rewrite(storage, "f", b"new")
-            self.reads_only(b"old", lambda: file.read_range(0, 3))
-            storage.delete("f")
-            self.reads_only(b"old", lambda: file.read_range(0, 3))
-
-    def rewrite(self, storage: Storage, path: str, data: bytes) -> None:
-        """Replace a file by another with a different fingerprint, even if the clock does not advance."""
-        [before] = [info for info in storage.list() if info.path == path]
-        after = before
-        while not difference(before, after):
-            storage.delete(path)
-            self.put(storage, path, data)
-            [after] = [info for info in storage.list() if info.path == path]
-
-    def reads_only(self, expected: bytes, read: Callable[[], bytes]) -> None:
-        with contextlib.suppress(FileChanged, FileNotFoundError):
-            assert read() == expected
-
-    def test_a_file_on_record_is_opened_and_another_one_is_not(self, storage: Storage) -> None:
-        self.put(storage, "p/f", b"old")
-        [known] = storage.list()
-        with storage.open("p/f", known=known) as file:
-            assert difference(known, file) == ""
-            assert (file.name, file.read_ranges([(0, 1), (2, 1)])) == (f"{storage.root}/p/f", [b"o", b"d"])
-
-        def read(known: FileInfo) -> bytes:
-            with storage.open("p/f", known=known) as file:
-                return file.read_range(0, 1)
-
-        with pytest.raises(FileChanged, match=r"p/f: the file changed \(then 4 bytes, now 3\)"):
-            read(known._replace(size=4, etag="", mtime_ns=ANY_TIME))
-        assert read(known._replace(etag="", mtime_ns=ANY_TIME)) == b"o"
-        self.rewrite(storage, "p/f", b"new")
-        with pytest.raises(FileChanged, match=r"p/f: the file changed \(its (time|etag) differs\)"):
-            read(known)
-        storage.delete("p/f")
-        with pytest.raises(FileNotFoundError, match="p/f"):
-            read(known)
-
-    def test_a_file_on_record_that_is_shorter_by_now_is_another_one(self, storage: Storage) -> None:
-        self.put(storage, "f", b"0123456789")
-        [known] = storage.list()
-        storage.delete("f")
-        self.put(storage, "f", b"0123")
-        for on_record in (known, known._replace(etag="", mtime_ns=ANY_TIME)):
-            with pytest.raises(FileChanged), storage.open("f", known=on_record) as file:
-                file.read_range(8, 2)
 
     def test_a_name_is_a_file_or_a_folder(self, storage: Storage) -> None:
         """On a store without folders it may be both. No file is lost in either case."""

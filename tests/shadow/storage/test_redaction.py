@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from gnomon.shadow.storage import words_of
+from gnomon.shadow.storage import without_secrets, words_of
 
 OF_DELTALAKE = (
     "Kernel error -> Generic S3 error\n"
@@ -14,6 +14,11 @@ OF_DELTALAKE = (
     "        \x1b[31m↳\x1b[0m 503 Service Unavailable\n"
     '         \x1b[31m↳\x1b[0m <?xml version="1.0"?>\n<Error><Code>SlowDown</Code><Message>x</Message></Error>\n'
 )
+
+
+def test_the_user_and_the_query_of_a_web_address_are_not_shown() -> None:
+    text = "https://me:secret@host/a?token=secret (see 'http://host/b#secret'), s3://bucket/a?b"
+    assert without_secrets(text) == "https://host/a (see 'http://host/b'), s3://bucket/a?b"
 
 
 @pytest.mark.parametrize(
