@@ -1,6 +1,9 @@
 """A Spark session for the tests that ask for one. Nothing of Spark is imported before."""
 
+import os
+import sys
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 start_quickly()
+CONNECT = "GNOMON_TEST_CONNECT"  # environment variable: the tests' session is one of Spark Connect
+SETTINGS_OF_CONNECT = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
 
 
 def to_arrow(frame: "DataFrame") -> "pa.Table":
@@ -37,8 +47,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
     }
+    if os.environ.get(CONNECT):
+        yield from connect_session(conf)
+        return
     session = local_session("local[2]", conf)
     session.sparkContext._jvm.System.setProperty("derby.stream.error.file", str(home / "derby.log"))
+    yield session
+    session.stop()
+
+
+def connect_session(conf: dict[str, str]) -> Iterator["SparkSession"]:
+    """A session of Spark Connect, whose server runs in another process of this machine."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in {**SETTINGS_OF_CONNECT, **conf}.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():  # settings of the server, which take effect when it starts
+        warnings.simplefilter("ignore")
+        session = builder.getOrCreate()
     yield session
     session.stop()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.build.write import check_on_disk, likely_beginning, scan, write_index_files
-from gnomon.indexer.spark import as_raised, hands_errors_over, spark_stage
+from gnomon.indexer.spark import as_raised, cores_of, hands_errors_over, spark_stage
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
@@ -58,7 +58,7 @@ def write_maps(
     there = [file for file in files if file.rows]
     if not there:
         return {}
-    shares = shares_of([file.size for file in there], spark.sparkContext.defaultParallelism)
+    shares = shares_of([file.size for file in there], cores_of(spark))
     task = MapTask(root, index, spec, segment, there, shares)
     rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(_writer(task), RESULT_DDL).collect()
     check_on_disk(index, {row.path: row.size for row in rows})

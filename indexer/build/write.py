@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.spark import hands_errors_over, key_spark_type, route
+from gnomon.indexer.spark import cores_of, hands_errors_over, key_spark_type, route
 from gnomon.jobs.files import Described, check_visible, listed, scan_file, shares_of
 from gnomon.shadow.commit import write_index_file
 from gnomon.shadow.errors import SourceError
@@ -86,7 +86,7 @@ def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[De
     in_ranges = spec.cuts is not None
     pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
     weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
-    shares = shares_of(weights, spark.sparkContext.defaultParallelism)
+    shares = shares_of(weights, cores_of(spark))
     files, behind = [one.entry.info for one in described], len(folders)
     tail = [FOLDER, FILE, ROW, SUB, SIZE]
 
@@ -233,7 +233,7 @@ def by_index_file(
 
     Each large file has its own task. Its entries need not be sorted by file first, so that Spark compares the key
     quickly (`sort_prefix`)."""
-    cores = entries.sparkSession.sparkContext.defaultParallelism
+    cores = cores_of(entries.sparkSession)
     files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
     if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
         tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)

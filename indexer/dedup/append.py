@@ -18,12 +18,13 @@ from gnomon.indexer.dedup.check import arrow_types, stage, with_status, with_tex
 from gnomon.indexer.join import lookup_counters
 from gnomon.indexer.spark import (
     AtSnapshot,
-    ClassicDataFrame,
     ReadColumn,
     arrow_schema,
     as_frame,
     as_raised,
     column,
+    context_of,
+    cores_of,
     hands_errors_over,
     spark_stage,
     spark_type,
@@ -254,13 +255,14 @@ def append_batches(
 
 def _query_id(index: str, batch: DataFrame) -> str:
     """The id of the query whose micro-batch this is."""
-    if not isinstance(batch, ClassicDataFrame):
+    context = context_of(batch.sparkSession)
+    if context is None:
         raise UsageError(
             "append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
             "program that Spark itself starts (spark-submit); nothing was appended",
             index,
         )
-    found = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    found = context.getLocalProperty(QUERY_ID)
     if not found:
         raise UsageError(
             f"this is no micro-batch of a query: the thread has no {QUERY_ID}; hand append_batches to "
@@ -311,7 +313,7 @@ class _SparkReading:
 
     def __init__(self, spark: SparkSession) -> None:
         self.engine = SparkEngine(spark)
-        self.tasks = int(spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
+        self.tasks = cores_of(spark) * TASKS_PER_CORE
 
     def held(self, kind: pa.DataType) -> pa.DataType:
         spark_type(kind)  # raises NoType

@@ -6,6 +6,7 @@ its own index files."""
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from gnomon.indexer.spark import (
     as_frame,
     as_spark,
     column,
+    context_of,
     hands_errors_over,
     key_spark_type,
     map_batches,
@@ -34,6 +36,8 @@ from gnomon.jobs.load import (
     OFFSET,
     SIZE,
     SUB_OFFSET,
+    Count,
+    Counter,
     KeyFile,
     LookupCounters,
     NoType,
@@ -65,7 +69,13 @@ OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch for Spark, and o
 
 
 def lookup_counters(spark: SparkSession) -> LookupCounters:
-    return LookupCounters(*[spark.sparkContext.accumulator(0) for _ in fields(LookupCounters)])
+    return LookupCounters(*[counter(spark) for _ in fields(LookupCounters)])
+
+
+def counter(spark: SparkSession) -> Counter:
+    """A sum over tasks: an accumulator. A session of Spark Connect has none, and counts nothing."""
+    context = context_of(spark)
+    return Count() if context is None else cast(Counter, context.accumulator(0))
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located, lookup_counters
+from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, counter, located, lookup_counters
 from gnomon.indexer.spark import (
     AtSnapshot,
     arrow_schema,
     as_frame,
     as_spark,
     column,
+    cores_of,
     map_batches,
     open_in_worker,
     source_types,
@@ -144,7 +145,7 @@ def fetched(
     error = [StructField(ERROR, StringType())] if report else []
     schema = StructType([*(kinds[name] for name in given), *payload, *error])
     spec = FetchSpec(files, tuple(given), tuple(payload.names), schema, report)
-    tasks = found.sparkSession.sparkContext.defaultParallelism * TASKS_PER_CORE
+    tasks = cores_of(found.sparkSession) * TASKS_PER_CORE
     ordered = found.repartition(tasks, column(FILE), _piece(files, found, tasks))
     return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(spec, counters), schema)
 
@@ -187,7 +188,7 @@ AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
 
 
 def load_counters(spark: SparkSession) -> LoadCounters:
-    sums = [spark.sparkContext.accumulator(0) for _ in range(5)]
+    sums = [counter(spark) for _ in range(5)]
     return LoadCounters(*sums, **vars(lookup_counters(spark)))
 
 

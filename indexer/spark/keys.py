@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from gnomon.btree.hashing import SEED, hash_int
-from gnomon.indexer.spark.tasks import hands_errors_over
+from gnomon.indexer.spark.tasks import cores_of, hands_errors_over
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns
 from gnomon.jobs.load import KEY_PREFIX, NoType, check_given, key_names, typed_key
@@ -103,7 +103,7 @@ def to_buckets(frame: DataFrame, spec: IndexSpec) -> DataFrame:
 
     Spark sends a row to partition pmod(hash(key), n). If n is a multiple of the buckets, partition p holds keys of
     hashed bucket p mod buckets. Of buckets that are ranges, each has as many tasks, to which its keys are hashed."""
-    cores = frame.sparkSession.sparkContext.defaultParallelism
+    cores = cores_of(frame.sparkSession)
     of_a_bucket = -(-cores // spec.buckets)
     stored = [name for key, name in zip(spec.keys, key_names(spec), strict=True) if not key.partition]
     if spec.cuts is None:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from gnomon.indexer.spark.tasks import Py4JError, context_of
 from gnomon.indexer.spark.versions import HAS_PUSHDOWN
 from gnomon.jobs import TASKS, Progress, Stages, Step
 
@@ -94,7 +94,11 @@ def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iter
     if progress is None:
         yield
         return
-    context, group = spark.sparkContext, f"gnomon-{secrets.token_hex(6)}"
+    context, group = context_of(spark), f"gnomon-{secrets.token_hex(6)}"
+    if context is None:
+        with _heard(spark, stage, progress):
+            yield
+        return
     before = {key: context.getLocalProperty(key) for key in (JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL)}
     context.setJobGroup(group, f"gnomon {stage.stage}")
     done = threading.Event()
@@ -108,6 +112,22 @@ def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iter
         thread.join()
         for key, value in before.items():
             context.setLocalProperty(key, value)
+
+
+@contextmanager
+def _heard(spark: Any, stage: Step, progress: Progress) -> Iterator[None]:
+    """Call `progress` with the tasks that a server of Spark Connect tells."""
+
+    def heard(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        total, completed = (sum(getattr(one, name) for one in stages) for name in ("num_tasks", "num_completed_tasks"))
+        if total and not done:
+            progress(stage._replace(done=completed, total=total, unit=TASKS))
+
+    spark.registerProgressHandler(heard)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(heard)
 
 
 def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, done: threading.Event) -> None:

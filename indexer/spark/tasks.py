@@ -25,10 +25,13 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JJavaError
+import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from gnomon.base.errors import GnomonError
 from gnomon.shadow import Index, ShadowError, open_index
@@ -50,6 +53,12 @@ OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (?P<what>[^\n]+)")
 OUR_MODULE = re.compile(
     rf"ModuleNotFoundError: (?P<what>No module named '(?:{'|'.join(('gnomon', *NEEDED))})(?:\.[\w.]+)?')"
 )
+try:
+    from py4j.protocol import Py4JError as Py4JError
+    from py4j.protocol import Py4JJavaError
+except ModuleNotFoundError:  # the package for clients of Spark Connect alone
+    Py4JError = Py4JJavaError = PySparkException
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
 log = logging.getLogger(__name__)
 PAGE = "docs/operations/cluster.md says what executors need"
 
@@ -61,10 +70,34 @@ class ExecutorsUnfit(ShadowError):
 def ship(spark: SparkSession) -> None:
     """Send this program's own copy of Gnomon to the session's executors, and check that tasks can use it. A second call
     sends nothing. ExecutorsUnfit, with advice, where a task cannot import Gnomon or its dependencies."""
-    path = list(sys.path)
-    spark.sparkContext.addPyFile(archive())
-    sys.path[:] = path  # the driver keeps using its own copy, which outlives the session
+    context = context_of(spark)
+    if context is None:
+        spark.addArtifacts(archive(), pyfile=True)
+    else:
+        path = list(sys.path)
+        context.addPyFile(archive())
+        sys.path[:] = path  # the driver keeps using its own copy, which outlives the session
     check_executors(spark)
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The context of a session of this process; None of a session of Spark Connect, whose driver is a server."""
+    return getattr(spark, "sparkContext", None)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """The number of tasks that run at the same time."""
+    context = context_of(spark)
+    if context is not None:
+        return int(context.defaultParallelism)
+    if spark not in _CORES:  # a range has a partition for each core
+        partitions = spark.range(RANGE_ROWS).select(F.spark_partition_id()).distinct()
+        _CORES[spark] = partitions.count()
+    return _CORES[spark]
+
+
+RANGE_ROWS = 1 << 16
+_CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
 @cache
@@ -93,20 +126,21 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 def check_executors(spark: SparkSession) -> None:
     """Check that tasks can import Gnomon and its dependencies. Logs a warning while no executor answers."""
 
-    def imported(_: int) -> str:
+    def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for name in ASKED_FOR:
             import_module(name)
-        return name
+        yield from batches
 
-    context = spark.sparkContext
-    tasks = min(context.defaultParallelism, MOST_TASKS)
-    waiting = threading.Timer(WAIT_SECONDS, _say_so, [context.master])
+    waiting = threading.Timer(WAIT_SECONDS, _say_so, [spark.conf.get("spark.master", "the cluster")])
     waiting.daemon = True
     waiting.start()
     try:
-        context.parallelize(range(tasks), tasks).map(imported).count()
-    except (Py4JJavaError, PySparkException) as error:
-        raise ExecutorsUnfit(_reason(str(error), context.pythonVer, context.pythonExec)) from error
+        tasks = min(cores_of(spark), MOST_TASKS)
+        spark.range(0, tasks, 1, tasks).mapInArrow(imported, "id bigint").count()
+    except SPARK_ERRORS as error:
+        python = os.environ.get("PYSPARK_PYTHON", "python3")
+        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise ExecutorsUnfit(_reason(str(error), ours, python)) from error
     finally:
         waiting.cancel()
 
@@ -146,7 +180,6 @@ Task = TypeVar("Task", bound=Callable[..., Any])
 
 BEGIN, END = "<gnomon-error>", "</gnomon-error>"
 _MARKED = re.compile(f"{BEGIN}(.*?){END}")
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def hands_errors_over(task: Task) -> Task:

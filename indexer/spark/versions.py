@@ -16,7 +16,6 @@ from gnomon.indexer.spark.tasks import hands_errors_over
 from gnomon.shadow import UsageError
 
 try:
-    from pyspark.sql.classic import dataframe
     from pyspark.sql.datasource import DataSource as DataSource
     from pyspark.sql.datasource import DataSourceReader as DataSourceReader
     from pyspark.sql.datasource import DataSourceWriter as DataSourceWriter
@@ -24,12 +23,9 @@ try:
 
     HAS_SOURCES = True
 except ModuleNotFoundError:  # Spark 3.5
-    from pyspark.sql import dataframe
-
     DataSource = DataSourceReader = DataSourceWriter = InputPartition = object
     HAS_SOURCES = False
 
-ClassicDataFrame: Any = dataframe.DataFrame  # not one of Spark Connect
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"  # while the name `avro` needs a package in all versions
 AVRO_PACKAGE = f"org.apache.spark:spark-avro_2.12:{spark_version}"  # of 3.5
 HAS_PUSHDOWN = hasattr(DataSourceReader, "pushFilters")  # filters for a Python source, since 4.1
@@ -51,8 +47,10 @@ def check_sources() -> None:
 
 def has_avro(spark: SparkSession) -> bool:
     """Whether the session can read Avro. Spark 4.0 and later can; Spark 3.5 needs the package spark-avro."""
+    if HAS_SOURCES:
+        return True
     jvm: Any = spark._jvm
-    return HAS_SOURCES or bool(jvm.org.apache.spark.util.Utils.classIsLoadable(AVRO))
+    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(AVRO))
 
 
 def is_time(kind: DataType) -> bool:
