@@ -35,6 +35,7 @@ PRIVATE = {
     "NeedsPyarrow",
     "NeedsRecoding",
     "NoType",
+    "NotExact",
     "OrcError",
     "OverlongVarint",
     "RangeRefused",
@@ -45,6 +46,7 @@ PRIVATE = {
     "Unfit",
     "Unsupported",
     "WouldWait",
+    "WrongPath",
 }
 FIELDS = {"path": "/lake/team: search/x", "offset": 4711, "column": "a", "expected": "1", "found": "2"}
 VALUES = {str: "a text: with; signs", int: 7, object: "found", bool: True, Exception: ValueError("inner")}
