@@ -202,7 +202,7 @@ def rebucket(
 
 def _sample(storage: Storage, view: View) -> list[pa.Array]:
     """Keys of the index, evenly from its index files, as columns."""
-    files = [(segment, file) for segment in view.segments for file in segment.index_files]
+    files = [(segment, file) for segment in view.segments for file in segment.by_bucket.values()]
     entries = sum(file.entries for _, file in files)
     keys: list[Key] = []
     for place in files:

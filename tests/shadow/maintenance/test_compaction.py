@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
 from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
 from gnomon.shadow.storage import LocalStorage, storage_at
@@ -173,6 +175,24 @@ def test_entries_of_files_that_changed_or_vanished_are_dropped_with_their_partit
     (segment,) = view_of(tmp_path / "index").segments
     assert {file.partition for file in segment.index_files} == {"p=b", "p=c"}
     assert answers(tmp_path / "index") == before
+
+
+@pytest.mark.parametrize(
+    "options", [{"order": "range"}, {"order": "hash"}, {"flat": True}, {"flat": True, "order": "range"}]
+)
+def test_an_index_is_rebucketed_where_a_vacuum_removed_the_files_of_a_partition_that_is_gone(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    write_source(tmp_path / "lake", {f"p={p}/1.parquet": pa.table({"k": range(40)}) for p in "abc"})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    (tmp_path / "lake/p=a/1.parquet").unlink()
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    storage = storage_at(str(tmp_path / "index"))
+    assert vacuum(storage, 0, unnamed_seconds=0).files
+    before = answers(tmp_path / "index")
+    assert rebucket(storage, 3, **options).committed
+    assert answers(tmp_path / "index") == before
+    assert verify(storage).faults == []
 
 
 def test_a_build_after_a_compact_or_a_rebucket_works_on_what_is_new_only(lake: Path) -> None:
