@@ -36,6 +36,7 @@ from gnomon.shadow.lookup import (
     Matcher,
     Matches,
     MatchStats,
+    OrderedEntries,
     ParsedKey,
     Plan,
     Range,
@@ -52,6 +53,7 @@ from gnomon.shadow.metadata import (
     View,
     check_number,
     open_view,
+    read_snapshot,
     snapshot_of_version,
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits, check_has_versions
@@ -424,7 +426,8 @@ class Index:
 
         `index.range(prefix="https://example.org/", limit=100)`; of a key of several columns a bound is a tuple of its
         first values: `index.range((4711, "2026-06-01"), (4711, "2026-07-01"))`. Nulls come first. Rows with one key
-        have the order of their files' paths, then of their places in the file. All rows are of one snapshot."""
+        have the order of their files' paths, then of their places in the file. All rows are of one snapshot:
+        SnapshotNotFound where a vacuum removes it after the first page."""
         asked = RangeQuery(low, high, prefix, inclusive, where, reverse, limit, after)
         for page in self.range_pages(asked, columns, stats):
             yield from page.rows
@@ -439,9 +442,9 @@ class Index:
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
     ) -> Iterator[RangePage]:
         """The rows of a range in pages of PAGE_ROWS rows."""
-        state = self._current.state
+        self.check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
-        for found, cursor in self._ordered(state, asked, query.stats):
+        for state, found, cursor in self._ordered(asked, query.stats):
             rows = [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
             yield RangePage(rows, cursor)
 
@@ -449,10 +452,10 @@ class Index:
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
     ) -> Iterator[pa.Table]:
         """The rows of a range in Arrow tables of PAGE_ROWS rows, whose types may differ as those of `table_many`."""
-        state = self._current.state
+        self.check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
-        names = state.view.checked_columns(columns)
-        for found, _ in self._ordered(state, asked, query.stats):
+        for state, found, _ in self._ordered(asked, query.stats):
+            names = state.view.checked_columns(columns)
             rows = Rows(found, names, query)
             table = answer_table(found, state.fetcher, names, rows, partial(_schemas, state))
             yield table.drop_columns([table.column_names[0]])
@@ -460,15 +463,11 @@ class Index:
     def entry_tables(self, asked: RangeQuery, stats: FetchStats | None = None) -> Iterator[pa.Table]:
         """The entries of a range in Arrow tables of up to PAGE_ROWS rows, from the index alone: the key in the types of
         the index, the included columns, in a flat index the partition columns, and the pointer."""
-        check_number("limit", asked.limit)
-        state, stats = self._current.state, stats or FetchStats()
-        spec = state.view.spec
-        stored = [column.name for column in (*spec.stored_keys, *spec.include)]
-        names = [*stored, *spec.stored_partitions, *(column.name for column in spec.entries.pointer_columns)]
-        entries = asked.entries(self._lookup, state.view)
-        for table in entries.pages(asked.limit, PAGE_ROWS):
+        for state, entries, table in self._entries(asked, stats or FetchStats()):
+            spec = state.view.spec
+            stored = [column.name for column in (*spec.stored_keys, *spec.include)]
+            names = [*stored, *spec.stored_partitions, *(column.name for column in spec.entries.pointer_columns)]
             yield table.select(entries.columns).rename_columns(names)
-        stats.index.add(entries.cost)
 
     def first_page(self, asked: RangeQuery, query: Query) -> FirstPage[list[dict[str, Any]]]:
         """The first `limit` rows of a range, which has a limit, with the columns, stats, bounds and memory of a query
@@ -517,18 +516,34 @@ class Index:
 
         return self._current.answer(read)
 
-    def _ordered(self, state: State, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[Found, str | None]]:
+    def _ordered(self, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[State, Found, str | None]]:
         """The hits of a range, in pages, each with its cursor."""
-        check_number("limit", asked.limit)
-        entries = asked.entries(self._lookup, state.view)
         start = time.perf_counter_ns()
-        for table in entries.pages(asked.limit, PAGE_ROWS):
+        for state, entries, table in self._entries(asked, stats):
             stats.snapshot = state.view.snapshot.number
             cursor = entries.cursor(table)
             found = Found(state.view, *entries.hits(table))
             stats.add_lookup(start)
-            yield found, None if cursor is None else cursor.text(state.view.spec)
+            yield state, found, None if cursor is None else cursor.text(state.view.spec)
             start = time.perf_counter_ns()
+
+    def _entries(self, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[State, OrderedEntries, pa.Table]]:
+        """The entries of a range in tables of PAGE_ROWS, all of the snapshot of the first table."""
+        check_number("limit", asked.limit)
+
+        def begun(state: State) -> tuple[tuple[State, OrderedEntries, Iterator[pa.Table], pa.Table | None], bool]:
+            entries = asked.entries(self._lookup, state.view)
+            tables = entries.pages(asked.limit, PAGE_ROWS)
+            return (state, entries, tables, next(tables, None)), False
+
+        state, entries, tables, table = self._current.answer(begun)
+        while table is not None:
+            yield state, entries, table
+            try:
+                table = next(tables, None)
+            except IndexFileGone:
+                read_snapshot(self._storage, state.view.snapshot.number)  # raises SnapshotNotFound after a vacuum
+                raise
         stats.index.add(entries.cost)
 
     # -- one query -----------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import order_key
 from gnomon.jobs.build import build
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import Index, SnapshotNotFound, UsageError, open_index
 from gnomon.shadow.lookup import RangeQuery
-from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.maintenance import rebucket, vacuum
 from gnomon.shadow.storage import storage_at
 from tests.profiles import examples
 from tests.shadow.key_values import VALUES
@@ -166,6 +166,40 @@ def test_a_cursor_of_another_range_gives_no_row_outside_of_this_one(tmp_path: Pa
     assert list(lake.index.range(prefix="ab", after=past, reverse=reverse)) == []
 
 
+def test_a_range_begins_in_a_newer_snapshot_where_a_vacuum_removed_the_files_of_its_own(tmp_path: Path) -> None:
+    lake = make(tmp_path, ["bigint"], random.Random(11))
+    storage = storage_at(str(tmp_path / "index"))
+    asks = [
+        lambda index: list(index.range()) == lake.rows,
+        lambda index: index.count() == len(lake.rows),
+        lambda index: sum(map(len, index.range_tables(RangeQuery()))) == len(lake.rows),
+        lambda index: sum(map(len, index.entry_tables(RangeQuery()))) == len(lake.rows),
+        lambda index: len(next(index.range_pages(RangeQuery(limit=3))).rows) == 3,
+    ]
+    for buckets, ask in enumerate(asks, 2):
+        opened = open_index(str(tmp_path / "index"))
+        rebucket(storage, buckets)
+        vacuum(storage, 0, unnamed_seconds=0)
+        assert ask(opened)
+
+
+def test_a_range_ends_with_an_error_where_a_vacuum_removes_its_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.shadow.index.PAGE_ROWS", 3)
+    monkeypatch.setattr("gnomon.shadow.lookup.ordered.MOST_AT_ONCE", 3)
+    make(tmp_path, ["bigint"], random.Random(6), "range")
+    index, storage = str(tmp_path / "index"), storage_at(str(tmp_path / "index"))
+    for cache_bytes in (1 << 26, 0):
+        rebucket(storage, 9)
+        rows = open_index(index, cache_bytes=cache_bytes).range()
+        next(rows)
+        rebucket(storage, 2)
+        vacuum(storage, 0, unnamed_seconds=0)
+        with pytest.raises(SnapshotNotFound, match=r"index: snapshot \d+ is not there"):
+            list(rows)
+
+
 def test_rows_of_a_cursor_whose_file_is_rewritten_come_again_and_none_is_missing(tmp_path: Path) -> None:
     rows = pa.table({"k0": pa.array([1, 1, 1, 2]), "n": pa.array(range(4), pa.int32())})
     write_source(tmp_path / "lake", {"p=0/b.parquet": rows})
@@ -234,6 +268,7 @@ def test_deleted_rows_of_a_lake_table_are_in_no_range(tmp_path: Path) -> None:
         ({"after": base64.urlsafe_b64encode(b'[[{}], "f", 0, 0]').decode()}, "the cursor that a page ended with"),
         ({"low": 5}, "k0"),
         ({"limit": -1}, "limit"),
+        ({"low": "zzz", "columns": ["z"]}, "no column z"),
     ],
 )
 def test_wrong_ends_are_refused(tmp_path: Path, options: dict[str, Any], what: str) -> None:
