@@ -81,6 +81,25 @@ class Leaves(Protocol):
     def put(self, offset: int, leaf: Block) -> None: ...
 
 
+class Window:
+    """Bytes of a file that a scan has read: those of a leaf that it needed, and `ahead` bytes of leaves that it will
+    need, twice as many each time. The bytes from `begin` to `end` are read for the next leaf that is not among them."""
+
+    def __init__(self, ahead: int) -> None:
+        self.ahead = min(ahead, LONGEST_GUESS_BYTES)
+        self.begin = self.end = 0
+        self._offset, self._data = 0, b""
+
+    def at(self, offset: int) -> memoryview:
+        """The bytes from an offset on, or none."""
+        place = offset - self._offset
+        return memoryview(self._data)[place if place >= 0 else len(self._data) :]
+
+    def fill(self, file: "BlockFile", stats: LookupStats) -> None:
+        self._offset, self._data = self.begin, file.read(self.begin, self.end - self.begin, stats)
+        self.ahead = min(2 * self.ahead, LONGEST_GUESS_BYTES)
+
+
 class BlockFile:
     """The blocks of an open index file. Every error names path and offset."""
 
@@ -125,6 +144,16 @@ class BlockFile:
     def is_gnomon_file(self) -> bool:
         """Whether Gnomon's writer made the file. If not, it is a Dione file, made by Dione or by `DioneWriter`."""
         return self.entries is not None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read waits for a remote store."""
+        return self._reader.is_remote
+
+    @property
+    def entry_bytes(self) -> int:
+        """About the bytes of an entry in a leaf, rounded up."""
+        return -(-(self.size - self.start - self.upper_bytes) // max(self.entries or 0, 1))
 
     @property
     def is_empty(self) -> bool:
@@ -234,9 +263,16 @@ class BlockFile:
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def block(self, offset: int, stats: LookupStats, length: int | None = None, most: int | None = None) -> Block:
+    def block(
+        self,
+        offset: int,
+        stats: LookupStats,
+        length: int | None = None,
+        most: int | None = None,
+        window: Window | None = None,
+    ) -> Block:
         """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are cached decoded. TooMany
-        where the block has more than `most` records; they are then not decoded."""
+        where the block has more than `most` records; they are then not decoded. A scan has a `window`."""
         kept = self._kept.get(offset)
         if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
             kept = self._leaves.get(offset)
@@ -244,7 +280,7 @@ class BlockFile:
             if most is not None and len(kept.node) > most:
                 raise TooMany(offset)
             return kept
-        data, frame = self._bytes_of(offset, length, stats)
+        data, frame = self._bytes_of(offset, length, stats, window)
         if most is not None and frame.count > most:
             raise TooMany(offset)
         node = self.decode(offset, frame.count, self._unpack(offset, frame, data))
@@ -262,9 +298,17 @@ class BlockFile:
         levels, and the block lies after them."""
         return fmt.UPPER_BYTES_KEY in self.metadata and offset >= self.start + self.upper_bytes
 
-    def _bytes_of(self, offset: int, length: int | None, stats: LookupStats) -> tuple[bytes, fmt.BlockFrame]:
+    def _bytes_of(
+        self, offset: int, length: int | None, stats: LookupStats, window: Window | None
+    ) -> tuple[bytes, fmt.BlockFrame]:
         have = self._memory[offset - self.start :]
-        if len(have) < min(fmt.BLOCK_HEAD_BYTES, self.size - offset):
+        least = min(fmt.BLOCK_HEAD_BYTES, self.size - offset)
+        if len(have) < least and window is not None:
+            have = window.at(offset)
+            if len(have) < max(least, length or 0):
+                window.fill(self, stats)
+                have = window.at(offset)
+        if len(have) < least:
             guess = length if length is not None and 0 < length <= LONGEST_GUESS_BYTES else self._guess
             most = min(max(guess, fmt.BLOCK_HEAD_BYTES), self.size - offset)
             have = memoryview(self.read(offset, most, stats))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gnomon.btree import format as fmt
-from gnomon.btree.blocks import Block, BlockFile, LookupStats, Visit
+from gnomon.btree.blocks import NODE_READ_BYTES, Block, BlockFile, LookupStats, Visit, Window
 from gnomon.btree.errors import BTreeError, TooMany
 from gnomon.btree.keys import Key
 from gnomon.btree.node import Node
@@ -28,11 +28,16 @@ class Place(NamedTuple):
 class Traversal:
     """The traversal of one look-up or scan. It reaches no block twice, so it ends even in a damaged file."""
 
-    def __init__(self, file: BlockFile, stats: LookupStats, most: int | None = None) -> None:
-        """TooMany where a node has more than `most` records."""
+    def __init__(
+        self, file: BlockFile, stats: LookupStats, most: int | None = None, expected: int | None = None
+    ) -> None:
+        """TooMany where a node has more than `most` records. `expected` is about the number of entries that the caller
+        will take from `runs`: on a remote store, their leaves are read together."""
         self._file = file
         self._stats = stats
         self._most = most
+        has_window = expected is not None and file.is_remote and not file.is_whole
+        self._window = Window((expected or 0) * file.entry_bytes * 5 // 4) if has_window else None
         self._seen: set[int] = set()
 
     def root(self) -> Place:
@@ -41,11 +46,13 @@ class Traversal:
         return Place(block, None, 1, block.node.cache_bytes)
 
     def _block(self, offset: int, level: int, length: int | None = None) -> Block:
-        stats = self._stats
+        stats, window = self._stats, self._window
+        if window is not None and not window.begin <= offset < window.end:
+            window = None
         if stats.visits is None:
-            return self._file.block(offset, stats, length, self._most)
+            return self._file.block(offset, stats, length, self._most, window)
         begin, reads, size = time.perf_counter_ns(), stats.reads, stats.bytes
-        block = self._file.block(offset, stats, length, self._most)
+        block = self._file.block(offset, stats, length, self._most, window)
         cost = (stats.reads - reads, stats.bytes - size)
         stats.visits.append(Visit(offset, level, len(block.node), *cost, begin, time.perf_counter_ns()))
         return block
@@ -112,6 +119,8 @@ class Traversal:
             if stop < most:
                 stack.append((place, stop, least, most))
             if stop > low and keys.link(stop - 1) is not None:
+                if self._window is not None:
+                    self._look_forward(self._window, place, stop - 1, most)
                 stack.append(self._span(self.child(place, stop - 1), begin, end))
 
     def _backward(self, begin: Key | None, end: Key | None) -> Iterator[tuple[Place, int, int]]:
@@ -128,7 +137,37 @@ class Traversal:
                     continue
                 stack.append((place, low, least, last, False))
                 stack += [(place, last, 0, most, True)] if last >= least else []
+                if self._window is not None:
+                    self._look_backward(self._window, place, last, least)
                 stack.append((*self._span(self.child(place, last), begin, end), False))
+
+    def _look_forward(self, window: Window, place: Place, record: int, most: int) -> None:
+        """Choose the bytes to read if the child of a record is a leaf: those of the leaf, and of whole leaves after it,
+        up to that of the record before `most`. Leaves lie in key order."""
+        begin, end = self._leaf(place, record)
+        if not self._file.is_leaf(begin) or len(window.at(begin)) >= end - begin:
+            return
+        keys, stop, wanted = place.block.node.keys, record + 1, end + window.ahead
+        while stop < most and self._leaf(place, stop)[0] < wanted:
+            stop += 1
+        link = keys.link(stop) if stop < len(place.block.node) else None  # or the leaves of the next node follow
+        beyond = min(wanted + end - begin, self._file.size)  # leaves of about this length
+        window.begin, window.end = begin, self._file.size - link if link else beyond
+
+    def _look_backward(self, window: Window, place: Place, record: int, least: int) -> None:
+        """As `_look_forward`, the leaves before that of a record, down to that of the record before `least`."""
+        begin, end = self._leaf(place, record)
+        if not self._file.is_leaf(begin) or len(window.at(begin)) >= end - begin:
+            return
+        first = self._leaf(place, least - 1)[0] if least else self._file.start + self._file.upper_bytes
+        window.begin, window.end = min(begin, max(2 * begin - end - window.ahead, first)), end
+
+    def _leaf(self, place: Place, record: int) -> tuple[int, int]:
+        """Where the child of a record begins and ends, if it is a leaf; the end of a node's last one is a guess."""
+        keys, size = place.block.node.keys, self._file.size
+        link, following = keys.link(record), keys.link(record + 1) if record + 1 < len(place.block.node) else None
+        begin = size - (link or 0)
+        return begin, size - following if following is not None else min(begin + NODE_READ_BYTES, size)
 
     def _span(self, place: Place, begin: Key | None, end: Key | None) -> tuple[Place, int, int, int]:
         """For a node that is visited: the first record whose child may hold a wanted key, the first record with a

@@ -476,7 +476,7 @@ class Index:
         def made(state: State, found: Found) -> list[dict[str, Any]]:
             return [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
 
-        return self._first_page(asked, query, made)
+        return self._first_page(asked, query, made, Ahead(query.stats))
 
     def first_table(self, asked: RangeQuery, query: Query) -> FirstPage[pa.Table]:
         """As `first_page`, in Arrow, in the types of `table_many`."""
@@ -486,15 +486,18 @@ class Index:
             table = answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
             return table.drop_columns([table.column_names[0]])
 
-        return self._first_page(asked, query, tabled)
+        return self._first_page(asked, query, tabled, Ahead(query.stats))
 
     def has_any(self, asked: RangeQuery, stats: FetchStats) -> bool:
         """Whether a covered row is in a range, from the index alone."""
-        page = self._first_page(replace(asked, limit=1), Query([], stats), lambda state, found: None)
+        page = self._first_page(replace(asked, limit=1), Query([], stats), lambda state, found: None, None)
         return page.row_count > 0
 
-    def _first_page(self, asked: RangeQuery, query: Query, make: Callable[[State, Found], Result]) -> FirstPage[Result]:
-        """The first rows of a range, made from their hits. Another entry than these is looked for, and not read."""
+    def _first_page(
+        self, asked: RangeQuery, query: Query, make: Callable[[State, Found], Result], ahead: Ahead | None
+    ) -> FirstPage[Result]:
+        """The first rows of a range, made from their hits, with source files opened `ahead`. Another entry than these
+        is looked for, and not read."""
         limit, stats = asked.limit, query.stats
         assert limit is not None
 
@@ -503,6 +506,8 @@ class Index:
             entries = asked.entries(self._lookup, view)
             if query.reserve is not None:
                 query.reserve(entries.bytes_at_once)
+            if ahead is not None and state.fetcher is not None:
+                ahead.begin(state.fetcher, view.spec, entries.files)
             table = next(entries.pages(limit + 1, limit + 1), None)
             cut = None if table is None else table.slice(0, limit)
             found = Found(view, *(([], []) if cut is None else entries.hits(cut)))
@@ -514,7 +519,11 @@ class Index:
             is_last = table is None or len(table) == count
             return FirstPage(make(state, found), count, len(found.wanted), is_last, cursor), False
 
-        return self._current.answer(read)
+        try:
+            return self._current.answer(read)
+        finally:
+            if ahead is not None:
+                ahead.end()
 
     def _ordered(self, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[State, Found, str | None]]:
         """The hits of a range, in pages, each with its cursor."""

@@ -85,6 +85,8 @@ def test_a_range_holds_both_its_ends_and_what_is_between(
     ]
     for reverse in (False, True):
         assert repr(entries_in(opened(written), first, last, reverse)) == repr(expected)
+        remote, wanted = BTreeReader(RemoteBytes(written)), data.draw(st.integers(0, 100))
+        assert repr(entries_in(remote, first, last, reverse, expected=wanted)) == repr(expected)
 
 
 def test_a_range_reads_the_nodes_it_needs_and_no_others() -> None:
@@ -104,11 +106,37 @@ def test_a_range_reads_the_nodes_it_needs_and_no_others() -> None:
         list(tree.runs(("a", "b"), None, False, LookupStats()))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_range_of_a_remote_file_reads_its_leaves_together(reverse: bool) -> None:
+    """As many as the entries that the caller expects, then twice as many each time, and none outside of the range."""
+    entries = url_entries(60_000)
+    file = RemoteBytes(write(URL_SCHEMA, entries, codec="null"))
+    tree = BTreeReader(file)
+    for count, most in ((100, 1), (3000, 1), (30_000, 10)):
+        first, last = entries[20_000][0], entries[20_000 + count][0]
+        file.reads.clear()
+        found = entries_in(tree, first, last, reverse, expected=min(count, 3000))
+        assert found == entries[20_000 : 20_000 + count]
+        assert len(file.reads) <= most
+        one_by_one = Bytes(file.data)
+        assert entries_in(BTreeReader(one_by_one), first, last, reverse) == found
+        assert sum(length for _, length in file.reads) < sum(length for _, length in one_by_one.reads) + 2 * 8192
+
+
+class RemoteBytes(Bytes):
+    is_remote = True
+
+
 def entries_in(
-    tree: BTreeReader, begin: Key | None, end: Key | None, reverse: bool, stats: LookupStats | None = None
+    tree: BTreeReader,
+    begin: Key | None,
+    end: Key | None,
+    reverse: bool,
+    stats: LookupStats | None = None,
+    expected: int | None = None,
 ) -> list[Entry]:
     """The entries of a range in key order, by its runs."""
-    runs = list(tree.runs(begin, end, reverse, stats or LookupStats()))
+    runs = list(tree.runs(begin, end, reverse, stats or LookupStats(), expected))
     runs = runs[::-1] if reverse else runs
     columns = tree.schema.columns
     if not runs:

@@ -1,17 +1,24 @@
 """An index and its source on an object store: a read uses the recorded state, and is refused if the file changed."""
 
+import random
 import uuid
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import obstore
 import pyarrow as pa
 import pytest
 
+from gnomon.btree import BTreeWriter
 from gnomon.shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone
+from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.metadata.source_files import check_apart, source_root
 from gnomon.shadow.storage import storage_at
+from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
+from tests.stores.process import Store
 
 TABLE = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})
 
@@ -146,3 +153,26 @@ def test_an_index_among_the_objects_of_its_source_is_refused(place: str) -> None
         check_apart(root, storage_at(f"{place}/index"))
     check_apart(root, storage_at(f"{place}/_index"))
     check_apart(root, storage_at(f"{place}_index"))
+
+
+@pytest.mark.parametrize("order", ["hash", "range"])
+def test_a_range_on_s3_is_that_of_local_files(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Also of index files that are not read whole: of more than 4 MB."""
+    monkeypatch.setattr("gnomon.shadow.lookup.index_files.BTreeWriter", partial(BTreeWriter, node_bytes=512))
+    chance, remote, local = random.Random(1), s3.place(tmp_path, monkeypatch), str(tmp_path / "local")
+    rows = pa.table({"k": [chance.choice([None, *range(400)]) for _ in range(3000)], "n": range(3000)})
+    for place in (local, remote):
+        write_source(storage_at(f"{place}/lake"), {f"{i}.parquet": rows.slice(1000 * i, 1000) for i in range(3)})
+        index_source(source_root(f"{place}/lake"), storage_at(f"{place}/index"), ["k"], buckets=7)
+        if order == "range":
+            rebucket(storage_at(f"{place}/index"), 7, order=order)
+    for whole_bytes in (1 << 22, 0):
+        monkeypatch.setattr("gnomon.shadow.lookup.index_files.WHOLE_BYTES", whole_bytes)
+        here, there = (open_index(f"{place}/index") for place in (local, remote))
+        for _ in range(examples(40)):
+            ends: dict[str, Any] = {"low": chance.randrange(400), "high": chance.choice([None, chance.randrange(400)])}
+            options = {"reverse": chance.random() < 0.5, "limit": chance.choice([None, 7, 300])}
+            assert there.count(**ends) == here.count(**ends)
+            assert list(there.range(**ends, **options)) == list(here.range(**ends, **options))

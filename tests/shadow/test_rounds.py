@@ -1,21 +1,28 @@
 """The number of rounds of reads of an answer on a remote store, on which its time depends."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import cast
 
 import fastavro
 import pyarrow as pa
 import pytest
 
+from gnomon.btree import BTreeWriter
 from gnomon.shadow import FetchStats, Trace
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import DamagedIndexFile
+from gnomon.shadow.fetch import Query
 from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
+from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.lookup.point import FEW_FILES
+from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.source_files import SourceRoot
+from gnomon.shadow.storage import Storage
 from tests.shadow.far_store import FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 
@@ -245,3 +252,96 @@ def costs_of(stats: FetchStats) -> list[int]:
     """Reads and bytes that were counted."""
     counted = (stats.index, stats.source, stats.source.page_maps)
     return [sum(one.reads for one in counted), sum(one.bytes for one in counted)]
+
+
+class FarRanges(Far):
+    """A lake of 2,000 keys, whose index has buckets in an order. Index files with small nodes have leaves."""
+
+    def __init__(self, buckets: int, order: str) -> None:
+        super().__init__(1, page_maps=True, buckets=buckets)
+        rebucket(cast(Storage, self.folder), buckets, order=order)
+        self.index = self.opened()
+
+    def page(self, low: int, rows: int, rounds: Rounds, reverse: bool = False) -> None:
+        """Ask for the first rows from a key on, or up to it. The reads must come in exactly these rounds."""
+        keys = list(range(low, low + rows))
+        asked = RangeQuery(None, low + rows, reverse=True) if reverse else RangeQuery(low)
+        self.asked(rounds, lambda: self._page(replace(asked, limit=rows), keys[::-1] if reverse else keys))
+
+    def _page(self, asked: RangeQuery, keys: list[int]) -> None:
+        page = self.index.first_page(asked, Query([], FetchStats(), columns=["k", "text"]))
+        assert [row["k"] for row in page.rows] == keys
+        assert [row["text"] for row in page.rows] == [text(0, key) for key in keys]
+
+    def asked(self, rounds: Rounds, ask: Callable[[], object]) -> None:
+        self.lake.rounds = self.folder.rounds = rounds
+        try:
+            ask()
+        finally:
+            self.lake.rounds = self.folder.rounds = None
+        assert rounds.are_over
+
+
+@pytest.fixture
+def large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index files are not read whole, as those of more than 4 MB. Their trees have leaves, of about 10 entries."""
+    monkeypatch.setattr("gnomon.shadow.lookup.index_files.WHOLE_BYTES", 0)
+    monkeypatch.setattr("gnomon.shadow.lookup.index_files.BTreeWriter", partial(BTreeWriter, node_bytes=256))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("buckets", [1, 20, 40])
+def test_a_page_of_hashed_buckets_reads_all_of_them_in_one_round(buckets: int, reverse: bool) -> None:
+    far = FarRanges(buckets, "hash")
+    far.page(500, 20, Rounds(buckets + 2, 1), reverse)  # beside the footer and the page maps; pages
+    far.page(1500, 20, Rounds(1), reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("buckets", [1, 20])
+@pytest.mark.usefixtures("large_files")
+def test_a_page_of_large_hashed_buckets_takes_a_round_more_for_all_leaves(buckets: int, reverse: bool) -> None:
+    far = FarRanges(buckets, "hash")
+    far.page(500, 20, Rounds(buckets + 2, buckets, 1), reverse)
+    far.page(1500, 20, Rounds(buckets, 1), reverse)
+    far.page(1000, 20, Rounds(buckets, 1), reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_of_ranges_reads_its_own_bucket_alone(reverse: bool) -> None:
+    far = FarRanges(20, "range")
+    far.page(510, 20, Rounds(1 + 2, 1), reverse)
+    far.page(570, 20, Rounds(1), reverse)
+    far.page(1510, 20, Rounds(1, 1), reverse)  # another bucket
+    far.page(590, 20, Rounds(1, 1), reverse)  # and one that is in memory
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.usefixtures("large_files")
+def test_a_page_of_large_ranges_takes_a_round_for_its_leaves(reverse: bool) -> None:
+    far = FarRanges(20, "range")
+    far.page(510, 20, Rounds(1 + 2, 1, 1), reverse)
+    far.page(570, 20, Rounds(1, 1), reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_ranges_that_are_smaller_than_a_page_are_read_in_one_round(reverse: bool) -> None:
+    far = FarRanges(200, "range")
+    far.page(505 if reverse else 500, 55, Rounds(6 + 2, 1), reverse)
+
+
+@pytest.mark.usefixtures("large_files")
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_long_range_reads_its_leaves_in_long_pieces(reverse: bool) -> None:
+    far = FarRanges(1, "hash")
+    query = RangeQuery(0, 1900, reverse=reverse)
+    far.asked(Rounds(1, 1, 1), lambda: list(far.index.entry_tables(query)))  # head; leaves of about 1,000 entries; more
+
+
+def test_a_count_reads_the_index_files_at_its_ends_alone() -> None:
+    far = FarRanges(20, "range")
+    counted = far.index.count
+    far.asked(Rounds(), lambda: counted() == ROWS or pytest.fail("count"))
+    far.asked(Rounds(2), lambda: counted(250, 1750) == 1500 or pytest.fail("count"))
+    far.asked(Rounds(1), lambda: counted(1050) == 950 or pytest.fail("count"))
+    far.asked(Rounds(), lambda: FarRanges(3, "hash").index.count() == ROWS or pytest.fail("count"))

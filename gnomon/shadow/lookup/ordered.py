@@ -5,12 +5,11 @@ entry that it has of any file. Entries with one key have the order of their poin
 each snapshot that has them."""
 
 import base64
-import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +24,17 @@ from gnomon.btree.keys import Key, comparable, compare, stored_values
 from gnomon.btree.reader import Run, decoded
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.plan import Lookup, ParsedKey
-from gnomon.shadow.lookup.point import Hit, Hits
+from gnomon.shadow.lookup.point import Hit, Hits, InFile
 from gnomon.shadow.lookup.ranges import Range, from_key, parse_range
 from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry, View
-from gnomon.shadow.storage import check_deadline, in_order
+from gnomon.shadow.storage import THREADS, check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
-FILE_BYTES = 16 * 1024  # memory of the entries that a merge holds of one index file, at least: those of a leaf
+FILE_BYTES = (
+    32 * 1024
+)  # memory that a merge holds of one index file, at least: a leaf's entries, the next leaves' bytes
 SOURCE = "source"  # the column with the number of an entry's index file
+Result = TypeVar("Result")
 
 
 class Cursor(NamedTuple):
@@ -85,9 +87,10 @@ class _Source:
     """The entries of one index file in a range. `last` is the last entry that was read, `is_done` whether no other
     follows."""
 
-    def __init__(self, merge: "OrderedEntries", number: int, place: SegmentFile) -> None:
+    def __init__(self, merge: "OrderedEntries", number: int, place: SegmentFile, is_inside: bool) -> None:
+        """`is_inside`: all keys of the file's bucket are in the range."""
         self._merge = merge
-        self.number, self.place = number, place
+        self.number, self.place, self.is_inside = number, place, is_inside
         self._runs: Iterator[Run] | None = None
         self.last: list[pa.Array] | None = None
         self.is_done = False
@@ -100,7 +103,7 @@ class _Source:
         check_deadline(f"{merge.root}/{self.place.file.path}")
         with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
             taken, count = [], 0
-            for run in self._opened(tree):
+            for run in self._opened(tree, entries):
                 taken.append(run)
                 count += run.entries
                 if count >= entries:
@@ -117,13 +120,21 @@ class _Source:
         return found
 
     def count(self) -> int:
-        """The number of live entries. Nothing is decoded where all entries are live."""
+        """The number of live entries. Nothing is decoded where all entries are live, and nothing read where all of the
+        file are in the range, too."""
         merge, total = self._merge, 0
+        if self.is_counted:
+            return self.place.file.entries
         with merge.lookup.index_files.use(merge.view, *self.place, self.stats) as tree:
-            for run in self._opened(tree):
+            for run in self._opened(tree, self.place.file.entries):
                 one = _Pulled(self, tree, [run], run.entries)
                 total += run.entries if self.all_live else merge.live([one]).num_rows
         return total
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the metadata of the index says the number of its entries."""
+        return self.all_live and self.is_inside
 
     @cached_property
     def all_live(self) -> bool:
@@ -138,13 +149,13 @@ class _Source:
         named = self._liveness.source_files(files, kind.offsets(values) if self.place.segment.masks else None)
         return named.numbers(lambda file: int(file.partition in partitions)) > 0
 
-    def _opened(self, tree: BTreeReader) -> Iterator[Run]:
+    def _opened(self, tree: BTreeReader, entries: int) -> Iterator[Run]:
         if self._runs is None:
             if not tree.has_our_order:
                 what = "its keys have the order of Dione's files; gnomon rebucket INDEX gives them Gnomon's order"
                 raise UsageError(what, self._merge.root)
             bounds = self._merge.range
-            self._runs = tree.runs(bounds.low, bounds.high, self._merge.reverse, self.stats)
+            self._runs = tree.runs(bounds.low, bounds.high, self._merge.reverse, self.stats, entries)
         return self._runs
 
 
@@ -179,16 +190,19 @@ class OrderedEntries:
         self.range = bounds
         partitions = view.partitions_of(where, bounds.where)
         self.partitions = frozenset(partitions)
-        in_order: dict[int, list[SegmentFile]] = {}  # hashed buckets are merged together, ranges one after the other
-        for folder in spec.folders_of(partitions):
-            for bucket in spec.bucketing_in(folder).between(bounds.low, bounds.high):
-                in_order.setdefault(0 if spec.cuts is None else bucket, []).extend(view.files_of(folder, bucket))
-        numbers = itertools.count()
-        self._groups = [
-            [_Source(self, next(numbers), place) for place in in_order[number]]
-            for number in sorted(in_order, reverse=reverse)
-        ]
-        self._sources = [source for group in self._groups for source in group]
+        self._sources, groups = list[_Source](), dict[int, list[_Source]]()
+        for folder in spec.folders_of(partitions):  # hashed buckets are merged, ranges of keys follow each other
+            buckets = spec.bucketing_in(folder).between(bounds.low, bounds.high)
+            is_open = (bounds.low is None, bounds.high is None)
+            for bucket in buckets:
+                is_inside = all(is_open)
+                if spec.cuts is not None:
+                    is_inside = (is_open[0] or bucket > buckets[0]) and (is_open[1] or bucket < buckets[-1])
+                for place in view.files_of(folder, bucket):
+                    source = _Source(self, len(self._sources), place, is_inside)
+                    self._sources.append(source)
+                    groups.setdefault(0 if spec.cuts is None else bucket, []).append(source)
+        self._groups = [groups[number] for number in sorted(groups, reverse=reverse)]
         self.all_live = cache(self._all_live)
         parts = {"key": len(spec.key_types), "value": len(spec.entry_schema.values)}
         self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)]
@@ -200,18 +214,32 @@ class OrderedEntries:
 
     def count(self) -> int:
         """The number of entries, without their order."""
-        calls = [source.count for source in self._sources]
+        read = [source for source in self._sources if not source.is_counted]
+        known = sum(source.count() for source in self._sources if source.is_counted)
+        return known + sum(self._each(read, [source.count for source in read]))
+
+    def _each(self, sources: Sequence[_Source], calls: Sequence[Callable[[], Result]]) -> Iterable[Result]:
+        """The results of calls that read the files of these sources: side by side where they wait for a store."""
         files = self.lookup.index_files
-        is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in self._sources) > 1
-        return sum(in_order(calls) if is_remote else (call() for call in calls))
+        entries = [one.place.file for one in sources]
+        if sum(not files.needs_no_round_trip(entry) for entry in entries) < 2:
+            return (call() for call in calls)
+        is_whole = [files.reads_whole(entry) and not files.is_open(entry) for entry in entries]
+        sizes = [entry.size if whole else FILE_BYTES for entry, whole in zip(entries, is_whole, strict=True)]
+        return in_order(calls, sizes, ahead=THREADS)
 
     def batches(self, wanted: int | None) -> Iterator[pa.Table]:
         """The entries in order, in tables. `wanted` is the number of entries that the caller will take, if it knows."""
-        for group in self._groups:
-            yield from self._merged(group, wanted)
+        held, entries = list[_Source](), 0
+        for group in self._groups:  # those that are too few alone are read together
+            held, entries = [*held, *group], entries + sum(source.place.file.entries for source in group)
+            if entries >= (MOST_AT_ONCE if wanted is None else wanted):
+                yield from self._merged(held, wanted)
+                held, entries = [], 0
+        yield from self._merged(held, wanted)
 
     def _merged(self, group: Sequence[_Source], wanted: int | None) -> Iterator[pa.Table]:
-        share = MOST_AT_ONCE if wanted is None else max(1, wanted // max(1, len(group)))
+        share = MOST_AT_ONCE if wanted is None else wanted // max(1, len(group)) + 1  # one is held back
         pending: list[pa.RecordBatch] = []
         left, short = group, group  # the sources that have further entries, and those to read next
         while left or pending:
@@ -238,9 +266,7 @@ class OrderedEntries:
 
     def _refill(self, sources: Sequence[_Source], share: int) -> list[pa.RecordBatch]:
         calls = [partial(source.pull, share) for source in sources]
-        files = self.lookup.index_files
-        is_remote = sum(not files.needs_no_round_trip(one.place.file) for one in sources) > 1
-        pulled = [one for one in (in_order(calls) if is_remote else (call() for call in calls)) if one.runs]
+        pulled = [one for one in self._each(sources, calls) if one.runs]
         return [self.live(pulled)] if pulled else []
 
     def live(self, pulled: Sequence[_Pulled]) -> pa.RecordBatch:
@@ -343,6 +369,11 @@ class OrderedEntries:
             return None
         key = tuple(stored_values(table.column(i).slice(len(table) - 1), kind)[0] for i, kind in enumerate(types))
         return Cursor(key, *(table.column(f"value{i}")[len(table) - 1].as_py() for i in ties))
+
+    @property
+    def files(self) -> list[InFile]:
+        """The index files that may have entries in the range."""
+        return [InFile(*source.place, []) for source in self._sources]
 
     @property
     def bytes_at_once(self) -> int:

@@ -17,7 +17,7 @@
 """
 
 from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
-from gnomon.shadow.storage.concurrency import Begun, in_order, threads
+from gnomon.shadow.storage.concurrency import THREADS, Begun, in_order, threads
 from gnomon.shadow.storage.contract import (
     ANY_TIME,
     NO_INODE,
@@ -75,6 +75,7 @@ __all__ = [
     "NO_INODE",
     "PROBE_FOLDER",
     "STAGED",
+    "THREADS",
     "Begun",
     "ByteCache",
     "CacheCounts",
