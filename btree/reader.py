@@ -193,18 +193,13 @@ class BTreeReader:
                 raise self._unreadable(place.block, error) from None
             yield from entries
 
-    @property
-    def has_our_order(self) -> bool:
-        """Whether the keys have the order of Gnomon's files: some files of Dione's have another."""
-        return self._file.is_gnomon_file or self._has_our_order
-
     def runs(
         self, begin: Key | None, end: Key | None, reverse: bool, stats: LookupStats, expected: int | None = None
     ) -> Iterator[Run]:
         """The entries from key `begin` to before key `end` (in stored form; None: an open end), in runs of consecutive
-        entries in key order. With `reverse` the runs come in the opposite order. Nodes outside of the range are not
-        read. `expected` is about the number of entries that the caller will take first: on a remote store, the leaves
-        of these are read together, with one more."""
+        entries in the key order of the file. With `reverse` the runs come in the opposite order. Nodes outside of the
+        range are not read. `expected` is about the number of entries that the caller will take first: on a remote
+        store, the leaves of these are read together, with one more."""
         low, high = (None if key is None else self._file.decoder.probes(key)[0] for key in (begin, end))
         for place, first, last in Traversal(self._file, stats, expected=expected).runs(low, high, reverse):
             block = place.block

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from gnomon.btree import BTreeReader
@@ -127,7 +126,7 @@ def scan_entries(
     }
     pointers = [] if spec.holds_values else [FILENAME, OFFSET] if segment.masks else [FILENAME]
     wanted = list(dict.fromkeys([*names, *pointers])) or [spec.entry_schema.keys[0].name]
-    batches = tree.scan_batches(wanted, stats) if ranges is None else _within(tree, spec, wanted, ranges, stats)
+    batches = tree.scan_batches(wanted, stats) if ranges is None else _within(tree, wanted, ranges, stats)
     for batch in batches:
         kind = spec.entries
         files = batch.column(FILENAME) if pointers else kind.file_names(segment, file.partition, batch.columns)
@@ -143,19 +142,12 @@ def scan_entries(
 
 
 def _within(
-    tree: BTreeReader, spec: IndexSpec, columns: Sequence[str], ranges: Sequence[Range], stats: LookupStats
+    tree: BTreeReader, columns: Sequence[str], ranges: Sequence[Range], stats: LookupStats
 ) -> Iterator[pa.RecordBatch]:
     """The entries of some ranges of keys."""
-    if tree.has_our_order:
-        for one in ranges:
-            for runs in tree.run_batches(one.low, one.high, BATCH_ROWS, stats):
-                yield pa.RecordBatch.from_arrays(tree.decoded(runs, columns), columns)
-        return
-    keys = [column.name for column in spec.entry_schema.keys]  # a file of Dione's, in another order
-    for batch in tree.scan_batches(list(dict.fromkeys([*columns, *keys])), stats):
-        arrays = [batch.column(name) for name in keys]
-        kept = np.logical_or.reduce([one.holds_each(arrays, spec.key_types) for one in ranges])
-        yield batch.select(columns).filter(pa.array(kept))
+    for one in ranges:
+        for runs in tree.run_batches(one.low, one.high, BATCH_ROWS, stats):
+            yield pa.RecordBatch.from_arrays(tree.decoded(runs, columns), columns)
 
 
 BATCH_ROWS = 65_536

@@ -172,7 +172,8 @@ def open_index_file(
     leaves: Leaves | None = None,
 ) -> BTreeReader:
     """Open an index file of a segment, and check its size, its columns, its number of entries, and the place of its
-    first entry. With `whole`, it is read in one read and stays in memory. `leaves` keeps its decoded leaves."""
+    first entry. A file of Dione's, whose keys may have another order, states no number, and is refused. With `whole`,
+    it is read in one read and stays in memory. `leaves` keeps its decoded leaves."""
     segment, entry = place
     file = _IndexFile(storage, spec, entry)
     tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)

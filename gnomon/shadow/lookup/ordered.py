@@ -151,9 +151,6 @@ class _Source:
 
     def _opened(self, tree: BTreeReader, entries: int) -> Iterator[Run]:
         if self._runs is None:
-            if not tree.has_our_order:
-                what = "its keys have the order of Dione's files; gnomon rebucket INDEX gives them Gnomon's order"
-                raise UsageError(what, self._merge.root)
             bounds = self._merge.range
             self._runs = tree.runs(bounds.low, bounds.high, self._merge.reverse, self.stats, entries)
         return self._runs

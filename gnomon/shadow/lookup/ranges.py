@@ -5,12 +5,8 @@ from collections.abc import Collection, Sequence
 from itertools import product
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from gnomon.btree.key_types import Stored, key_type
-from gnomon.btree.keys import Key, OrderKey, comparable, compare, stored_array
+from gnomon.btree.keys import Key, OrderKey
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.plan import ParsedKey, parse_values
 from gnomon.shadow.metadata import IndexSpec, bytes_order
@@ -26,18 +22,6 @@ class Range(NamedTuple):
     low: Key | None = None
     high: Key | None = None
     where: tuple[tuple[str, Stored], ...] = ()
-
-    def holds_each(self, columns: Sequence[pa.Array], types: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Whether each key, given by columns, is in the range."""
-        keys = [comparable(*one) for one in zip(columns, types, strict=True)]
-        within = np.ones(len(columns[0]), bool)
-        for end, is_low in ((self.low, True), (self.high, False)):
-            if end is not None:
-                bound = [comparable(stored_array([part], kind), kind) for part, kind in zip(end, types, strict=True)]
-                every = pa.array(np.zeros(len(within), np.int64))
-                equal, greater = compare([part.take(every) for part in bound], keys)
-                within &= (equal | greater) if is_low else ~(equal | greater)
-        return within
 
 
 def parse_range(spec: IndexSpec, low: object, high: object, prefix: object, inclusive: bool) -> Range:

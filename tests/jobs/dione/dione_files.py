@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gnomon.btree.dione import DioneWriter
 from gnomon.btree.keys import type_of_arrow
+from gnomon.btree.node import JavaOrder
 from gnomon.btree.schema import Column, EntrySchema
 from gnomon.shadow.storage import storage_at
 from gnomon.sources import POINTER_COLUMNS, open_source
@@ -58,10 +59,13 @@ def entries_of(source: Path, path: str, keys: Sequence[str], fields: Sequence[st
 
 
 def write_file(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
-    """Write one index file."""
+    """Write one index file, its keys in Dione's order: nulls last, -0.0 before 0.0."""
     columns = [Column(field.name, type_of_arrow(field.type) or "") for field in table.schema]
     schema = EntrySchema(tuple(columns[: len(keys)]), tuple(columns[len(keys) :]))
+    order = JavaOrder([True] * len(keys), schema.key_types)
+    rows = list(zip(*[table.column(key).to_pylist() for key in keys], strict=True))
+    ordered = table.take(sorted(range(len(rows)), key=lambda row: order(rows[row])))
     writer = DioneWriter(schema, 7, 3)
-    writer.write(table.sort_by([(key, "ascending") for key in keys]).combine_chunks())
+    writer.write(ordered.combine_chunks())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(writer.finish().chunks))

@@ -1,8 +1,12 @@
 """An index of Dione's, taken over: its entries are those of a build, and what does not hold is left out by name."""
 
+import math
 import os
 import shutil
+import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,16 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.btree import BTreeReader, Column, EntrySchema
+from gnomon.btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
+from gnomon.btree.blocks import LookupStats
 from gnomon.btree.dione import DioneWriter
 from gnomon.jobs.build import build
 from gnomon.jobs.dione import import_dione
 from gnomon.jobs.dione.entry_import import EntryImport
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import SourceNotFound
+from gnomon.shadow.lookup import open_index_file
+from gnomon.shadow.metadata import SegmentFile, open_view
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from gnomon.sources import POINTER_COLUMNS
@@ -89,6 +96,48 @@ def test_an_import_has_the_entries_of_a_build(tmp_path: Path, format: str, field
     assert result.build.rows == 4 * ROWS
     assert contents(tmp_path / "imported") == contents(tmp_path / "built")
     assert verify(storage_at(tmp_path / "imported"), sample=None).faults == []
+
+
+KEYS: dict[str, tuple[pa.DataType, list[object]]] = {
+    "text": (pa.string(), [None, "", "a", "b", "\uffff"]),
+    "double": (pa.float64(), [None, -math.inf, -1.5, -0.0, 0.0, 2.5, math.nan]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_in_diones_order_have_ranges_in_gnomons_order_after_an_import(tmp_path: Path, kind: str) -> None:
+    """There nulls are last, and -0.0 is less than 0.0. The import sorts the entries anew."""
+    arrow, values = KEYS[kind]
+    for day in DAYS:
+        keys = pa.array([values[n % len(values)] for n in range(50)], arrow)
+        (tmp_path / "source" / day).mkdir(parents=True)
+        pq.write_table(pa.table({"key": keys, "n": range(50)}), tmp_path / "source" / day / "part-0")
+    dione_index(tmp_path / "source", tmp_path / "dione", ["key"], ["n"], "parquet")
+    assert import_dione(None, tmp_path / "dione", tmp_path / "index", tmp_path / "source").left_out == []
+    opened, ordered = open_index(tmp_path / "index"), [repr(value) for value in values]
+    found = [repr(row["key"]) for row in opened.range()]
+    assert Counter(found) == Counter(repr(values[n % len(values)]) for n in range(50) for _ in DAYS)
+    equal = {"-0.0": "0.0"}
+    assert list(dict.fromkeys(equal.get(key, key) for key in found)) == [key for key in ordered if key not in equal]
+    assert list(opened.range(reverse=True)) == list(opened.range())[::-1] or kind == "double"
+    assert opened.count(values[2], values[3]) == found.count(ordered[2])
+
+
+def test_a_file_of_diones_is_no_index_file(tmp_path: Path) -> None:
+    """It may have another order of keys than ranges and look-ups expect."""
+    source = write_source(tmp_path / "source", "parquet")
+    build(None, source, tmp_path / "index", ["key"], ["n"], buckets=1)
+    storage = storage_at(tmp_path / "index")
+    view = open_view(storage)
+    segment = view.segments[0]
+    entry = segment.index_files[0]
+    with storage.open(entry.path) as reader:
+        table = pa.Table.from_batches(list(BTreeReader(reader).scan_batches()))
+    write_file(tmp_path / "index" / entry.path, table, ["key"])
+    data = storage.read(entry.path)
+    found = SegmentFile(segment, replace(entry, size=len(data), crc32=zlib.crc32(data)))
+    with pytest.raises(DamagedIndexFile, match=f"not the index file of {entry.entries} entries that was written"):
+        open_index_file(storage, found, view.spec, LookupStats())
 
 
 def imported(tmp_path: Path, **options: object) -> dict[str, str]:
