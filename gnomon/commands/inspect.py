@@ -1,13 +1,14 @@
 """gnomon inspect and history: what an index covers, and its kept snapshots."""
 
 from collections import Counter
+from json import loads
 from typing import Annotated, Any
 
 import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND
 from gnomon.commands.output import IndexFolder, complain, counted, megabytes, print_json, say
-from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index
+from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index, to_json
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
 from gnomon.shadow.metadata import DEEP, RANGE, Diff, IndexSpec, KeyColumn, View, source_of
@@ -23,10 +24,16 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_mar
 def inspect(
     index: IndexFolder,
     json: Annotated[bool, typer.Option("--json", help="Print as one JSON line.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Also scan the index: distinct, least, greatest and most frequent keys.")
+    ] = False,
 ) -> None:
     """Show keys, rows, bytes, buckets, partitions, the files of the source that are not covered yet, and whether a
     plain table on the folder shows the same."""
-    facts = describe(_opened(index))
+    opened = _opened(index)
+    facts = describe(opened)
+    if stats:
+        facts["statistics"] = statistics(opened)
     if json:
         print_json(facts)
         return
@@ -88,6 +95,39 @@ def describe(index: Index) -> dict[str, Any]:
         },
         "appends": appends(index),
     }
+
+
+def statistics(index: Index) -> dict[str, Any]:
+    """The statistics of the keys; a key is an object of its columns."""
+    found = index.statistics()
+
+    def shown(key: tuple[Any, ...] | None) -> Any:
+        return None if key is None else loads(to_json(dict(zip(found.columns, key, strict=True))))
+
+    return {
+        "rows": found.rows,
+        "distinct_keys": found.distinct_keys,
+        "null_rows": found.null_rows,
+        "least": shown(found.least),
+        "greatest": shown(found.greatest),
+        "frequent": [{"key": shown(key), "rows": rows} for key, rows in found.frequent],
+    }
+
+
+def statistics_text(found: dict[str, Any]) -> list[str]:
+    """The statistics for people."""
+
+    def shown(key: dict[str, Any] | None) -> str:
+        values = list(key.values()) if key is not None else []
+        return "none" if not values else to_json(values[0] if len(values) == 1 else values)
+
+    return [
+        f"keys       {counted(found['distinct_keys'], 'distinct key')} of {counted(found['rows'], 'row')}, "
+        f"{found['null_rows']:,} with a null",
+        f"least      {shown(found['least'])}",
+        f"greatest   {shown(found['greatest'])}",
+        *(f"frequent   {shown(one['key'])} in {counted(one['rows'], 'row')}" for one in found["frequent"]),
+    ]
 
 
 def appends(index: Index) -> dict[str, Any]:
@@ -200,6 +240,8 @@ def as_text(facts: dict[str, Any]) -> list[str]:
         lines.insert(4, f"{what}  {', '.join(map(_column_text, facts['include']))}")
     if text := appends_text(facts["appends"]):
         lines.append(f"appends    {text}")
+    if found := facts.get("statistics"):
+        lines += statistics_text(found)
     return lines + partitions_text({name: counts for name, counts in facts["coverage_by_partition"].items() if name})
 
 

@@ -31,6 +31,7 @@ from gnomon.shadow.lookup import (
     EntryColumn,
     Hit,
     Keys,
+    KeyStatistics,
     Lookup,
     LookupOptions,
     Matcher,
@@ -43,6 +44,7 @@ from gnomon.shadow.lookup import (
     RangeQuery,
     Search,
     entry_rows,
+    key_statistics,
     parse_key,
     scan_entries,
 )
@@ -437,6 +439,12 @@ class Index:
         `range`."""
         asked = RangeQuery(low, high, **options)
         return self._current.answer(lambda state: (asked.entries(self._lookup, state.view).count(), False))
+
+    def statistics(self, stats: FetchStats | None = None) -> KeyStatistics:
+        """The least and the greatest key, the number of distinct keys, of rows with a null in the key, and the most
+        frequent keys: exact, by one scan of the index alone."""
+        cost = (stats or FetchStats()).index
+        return self._current.answer(lambda state: (key_statistics(self._lookup, state.view, cost), False))
 
     def range_pages(
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None

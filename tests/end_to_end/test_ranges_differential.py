@@ -198,6 +198,15 @@ class Rows:
         sql = f"select {', '.join((*self.keys, 'n', 'file', 'place'))} from live where {where} order by {order}"
         return self._db.execute(sql, values).fetchall()
 
+    def statistics(self) -> tuple[int, int, int, list[int]]:
+        """The numbers of rows, distinct keys, rows with a null in the key, and rows of the most frequent keys."""
+        grouped = f"select count(*) as c from live group by {', '.join(self.keys)}"
+        rows, keys = self._db.execute(f"select coalesce(sum(c), 0), count(*) from ({grouped})").fetchall()[0]
+        has_null = " or ".join(f"{key} is null" for key in self.keys)
+        nulls = self._db.execute(f"select count(*) from live where {has_null}").fetchall()[0][0]
+        most = self._db.execute(f"{grouped} order by c desc limit 10").fetchall()
+        return int(rows), keys, nulls, [count for (count,) in most]
+
     def _where(self, ends: Ends, parts: Sequence[str] | None) -> tuple[str, list[Any]]:
         conditions, values = ["true"], list[Any]()
 
@@ -354,6 +363,12 @@ class Trial:
         opened = open_index(self.index)
         masks = sum(bool(segment.masks) for segment in opened.view.segments)
         self.counts["masked segments"] += masks
+        found, expected = opened.statistics(), self.past[max(self.past)].statistics()
+        if (
+            counted := (found.rows, found.distinct_keys, found.null_rows, [rows for _, rows in found.frequent])
+        ) != expected:
+            self.faults.append(f"{self.what}: statistics {counted}, expected {expected}")
+        self.counts["statistics"] += 1
         for _ in range(ranges):
             snapshot = self.chance.choice(list(self.past)) if self.chance.random() < 0.2 else None
             asked = opened if snapshot is None else open_index(self.index, snapshot)

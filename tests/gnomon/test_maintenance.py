@@ -1,5 +1,6 @@
 """The commands that keep an index: what they print, where, and their exit codes. None starts Spark."""
 
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -182,6 +183,34 @@ def test_inspect_sums_many_partitions_up_and_lists_those_that_are_behind(
     assert sum(line.startswith("partition  ") for line in lines) == 20
     assert "partition  dt=019 20 rows in 1 file, 1 new" in lines
     assert lines[-1] == "           and 10 more that are not covered (--json lists all)"
+
+
+def test_inspect_shows_statistics_of_the_keys_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    days = [dt.date(2026, 1, 1 + n % 3) for n in range(30)] + [None]
+    rows = pa.table({"id": [n % 7 for n in range(30)] + [None], "day": days})
+    write_source(tmp_path / "source", {"a.parquet": rows})
+    index_source(tmp_path / "source", tmp_path / "ids", ["id"], buckets=2)
+    index_source(tmp_path / "source", tmp_path / "days", ["day", "id"], buckets=2)
+    assert "keys  " not in run(capsys, "inspect", tmp_path / "ids")[1]
+    assert "statistics" not in json_of(capsys, "inspect", tmp_path / "ids")
+    lines = run(capsys, "inspect", tmp_path / "ids", "--stats")[1].splitlines()
+    assert "keys       8 distinct keys of 31 rows, 1 with a null" in lines
+    assert [line for line in lines if line.startswith(("least", "greatest"))] == ["least      0", "greatest   6"]
+    frequent = [line for line in lines if line.startswith("frequent")]
+    assert [frequent[0], frequent[-1]] == ["frequent   0 in 5 rows", "frequent   null in 1 row"]
+    assert 'least      ["2026-01-01", 0]' in run(capsys, "inspect", tmp_path / "days", "--stats")[1].splitlines()
+    facts = json_of(capsys, "inspect", tmp_path / "days", "--stats")["statistics"]
+    assert isinstance(facts, dict)
+    frequent_keys = facts.pop("frequent")
+    assert facts == {
+        "rows": 31,
+        "distinct_keys": 22,
+        "null_rows": 1,
+        "least": {"day": "2026-01-01", "id": 0},
+        "greatest": {"day": "2026-01-03", "id": 6},
+    }
+    assert len(frequent_keys) == 10
+    assert frequent_keys[0] == {"key": {"day": "2026-01-01", "id": 0}, "rows": 2}
 
 
 def test_counts_of_one_are_told_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,6 +171,7 @@ def test_a_range_on_s3_is_that_of_local_files(
     for whole_bytes in (1 << 22, 0):
         monkeypatch.setattr("gnomon.shadow.lookup.index_files.WHOLE_BYTES", whole_bytes)
         here, there = (open_index(f"{place}/index") for place in (local, remote))
+        assert there.statistics() == here.statistics()
         for _ in range(examples(40)):
             ends: dict[str, Any] = {"low": chance.randrange(400), "high": chance.choice([None, chance.randrange(400)])}
             options = {"reverse": chance.random() < 0.5, "limit": chance.choice([None, 7, 300])}

@@ -6,6 +6,7 @@
 - `index_files`    index files and their Bloom filters, written, opened and kept open
 - `ranges`         ranges of keys: from bounds as callers give them, and from conditions on key columns
 - `ordered`        live entries in key order: a merge of the index files
+- `key_statistics` the distinct, least, greatest and most frequent keys
 - `entries`        the entries of a key as rows, live entries as Arrow batches
 - `conditions`     conditions of engines on columns, as look-ups and ranges of keys
 """
@@ -31,6 +32,7 @@ from gnomon.shadow.lookup.index_files import (
     read_index_file,
     write_index_file,
 )
+from gnomon.shadow.lookup.key_statistics import KeyStatistics, key_statistics
 from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
@@ -65,6 +67,7 @@ __all__ = [
     "Hits",
     "InFile",
     "Interval",
+    "KeyStatistics",
     "Keys",
     "Lookup",
     "LookupOptions",
@@ -87,6 +90,7 @@ __all__ = [
     "entry_rows",
     "exact",
     "interval",
+    "key_statistics",
     "matched_entries",
     "open_filter",
     "open_index_file",

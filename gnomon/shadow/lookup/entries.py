@@ -57,16 +57,16 @@ def _columns(spec: IndexSpec, hits: Sequence[tuple[ParsedKey, Hit]], names: Sequ
     }
     of_folders = [stored_partition(hit.file.partition, spec.partition_types) for _, hit in hits]
     for i, column in enumerate(spec.include):
-        made[column.name] = _shown([hit.included[i] for _, hit in hits], column)
+        made[column.name] = shown_column([hit.included[i] for _, hit in hits], column)
     for i, column in enumerate(spec.stored_keys):
-        made[column.name] = _shown([key.stored[i] for key, _ in hits], column)
+        made[column.name] = shown_column([key.stored[i] for key, _ in hits], column)
     for name in spec.partitions:
         column = KeyColumn(name, spec.partition_type(name))
-        made[name] = _shown([values.get(name) for values in of_folders], column)
+        made[name] = shown_column([values.get(name) for values in of_folders], column)
     return [made[name] for name in names]
 
 
-def _shown(stored: Sequence[Stored], column: KeyColumn) -> list[Any]:
+def shown_column(stored: Sequence[Stored], column: KeyColumn) -> list[Any]:
     """Stored values as rows of the source show them."""
     if has_form(column) or key_type(column.type).decimal:
         return [shown_key(value, column) for value in stored]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnomon.btree import BTreeReader
+from gnomon.btree import BTreeReader, Column
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, key_type
@@ -30,10 +30,13 @@ from gnomon.shadow.metadata import IndexSpec, Liveness, Segment, SegmentFile, So
 from gnomon.shadow.storage import THREADS, check_deadline, in_order
 
 MOST_AT_ONCE = 4096  # entries of an index file that a long merge reads at once
+KEYS_AT_ONCE = 1 << 17  # of all files of a merge of keys alone
 FILE_BYTES = (
     32 * 1024
 )  # memory that a merge holds of one index file, at least: a leaf's entries, the next leaves' bytes
 SOURCE = "source"  # the column with the number of an entry's index file
+CODE = "code"  # the column with the place of its partition's values among `OrderedEntries.combinations`
+ALL_KEYS = Range()
 Result = TypeVar("Result")
 
 
@@ -83,7 +86,7 @@ class RangeQuery:
         return OrderedEntries(lookup, view, bounds, view.where(self.where), self.reverse, cursor)
 
 
-class _Source:
+class Source:
     """The entries of one index file in a range. `last` is the last entry that was read, `is_done` whether no other
     follows."""
 
@@ -144,10 +147,14 @@ class _Source:
 
     def live(self, values: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Whether each entry with these value columns is live, and of the wanted partitions."""
-        kind, partitions = self._merge.view.spec.entries, self._merge.partitions
+        return self.numbers(values, self._merge.wanted) > 0
+
+    def numbers(self, values: Sequence[pa.Array], of_partitions: Mapping[str, int]) -> npt.NDArray[np.int64]:
+        """The number of the partition of each entry with these value columns, if it is live; else 0 or less."""
+        kind = self._merge.view.spec.entries
         files = kind.file_names(self.place.segment, self.place.file.partition, values)
         named = self._liveness.source_files(files, kind.offsets(values) if self.place.segment.masks else None)
-        return named.numbers(lambda file: int(file.partition in partitions)) > 0
+        return named.numbers(lambda file: of_partitions.get(file.partition, 0))
 
     def _opened(self, tree: BTreeReader, entries: int) -> Iterator[Run]:
         if self._runs is None:
@@ -159,7 +166,7 @@ class _Source:
 class _Pulled(NamedTuple):
     """Some runs of an index file, in key order, and the number of their entries."""
 
-    source: _Source
+    source: Source
     tree: BTreeReader
     runs: Sequence[Run]
     entries: int
@@ -167,7 +174,8 @@ class _Pulled(NamedTuple):
 
 class OrderedEntries:
     """The live entries of a snapshot in a range of keys and in some partitions, in key order, or with `reverse` in the
-    opposite order."""
+    opposite order. `of_keys`: their key columns alone, so that those of one key have no order. If partition columns
+    are in the key, CODE says their values: `combinations` has them, with the columns of the key in their places."""
 
     def __init__(
         self,
@@ -177,6 +185,7 @@ class OrderedEntries:
         where: Mapping[str, Collection[Stored]],
         reverse: bool,
         after: Cursor | None,
+        of_keys: bool = False,
     ) -> None:
         self.lookup, self.view, self.reverse, self.root = lookup, view, reverse, lookup.storage.root
         self._cursor, spec = after, view.spec
@@ -186,8 +195,8 @@ class OrderedEntries:
                 self._cursor = None
         self.range = bounds
         partitions = view.partitions_of(where, bounds.where)
-        self.partitions = frozenset(partitions)
-        self._sources, groups = list[_Source](), dict[int, list[_Source]]()
+        self.wanted = dict.fromkeys(partitions, 1)
+        self.sources, groups = list[Source](), dict[int, list[Source]]()
         for folder in spec.folders_of(partitions):  # hashed buckets are merged, ranges of keys follow each other
             buckets = spec.bucketing_in(folder).between(bounds.low, bounds.high)
             is_open = (bounds.low is None, bounds.high is None)
@@ -196,26 +205,39 @@ class OrderedEntries:
                 if spec.cuts is not None:
                     is_inside = (is_open[0] or bucket > buckets[0]) and (is_open[1] or bucket < buckets[-1])
                 for place in view.files_of(folder, bucket):
-                    source = _Source(self, len(self._sources), place, is_inside)
-                    self._sources.append(source)
+                    source = Source(self, len(self.sources), place, is_inside)
+                    self.sources.append(source)
                     groups.setdefault(0 if spec.cuts is None else bucket, []).append(source)
         self._groups = [groups[number] for number in sorted(groups, reverse=reverse)]
         self.all_live = cache(self._all_live)
-        parts = {"key": len(spec.key_types), "value": len(spec.entry_schema.values)}
-        self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)]
+        self._of_keys, self.combinations, self._codes = of_keys, list[Key](), dict[str, int]()
+        if of_keys and any(key.partition for key in spec.keys):
+            self._number(spec)
+        parts = {"key": len(spec.key_types), "value": 0 if of_keys else len(spec.entry_schema.values)}
+        self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)] + [CODE] * bool(
+            self._codes
+        )
 
     def _all_live(self, segment: Segment, partition: str | None) -> bool:
         """Whether all entries of a segment, or of one partition in it, are live and wanted."""
         partitions = segment.source_files_in if partition is None else [partition]
-        return not segment.masks and not segment.dead and self.partitions.issuperset(partitions)
+        return not segment.masks and not segment.dead and self.wanted.keys() >= set(partitions)
+
+    def _number(self, spec: IndexSpec) -> None:
+        """Number the values that partitions have of the columns of the key."""
+        numbers: dict[Key, int] = {}
+        for partition, values in self.view.partition_values.items():
+            combination = tuple(values.get(key.name) if key.partition else None for key in spec.keys)
+            self._codes[partition] = numbers.setdefault(combination, len(numbers))
+        self.combinations = list(numbers)
 
     def count(self) -> int:
         """The number of entries, without their order."""
-        read = [source for source in self._sources if not source.is_counted]
-        known = sum(source.count() for source in self._sources if source.is_counted)
+        read = [source for source in self.sources if not source.is_counted]
+        known = sum(source.count() for source in self.sources if source.is_counted)
         return known + sum(self._each(read, [source.count for source in read]))
 
-    def _each(self, sources: Sequence[_Source], calls: Sequence[Callable[[], Result]]) -> Iterable[Result]:
+    def _each(self, sources: Sequence[Source], calls: Sequence[Callable[[], Result]]) -> Iterable[Result]:
         """The results of calls that read the files of these sources: side by side where they wait for a store."""
         files = self.lookup.index_files
         entries = [one.place.file for one in sources]
@@ -227,16 +249,21 @@ class OrderedEntries:
 
     def batches(self, wanted: int | None) -> Iterator[pa.Table]:
         """The entries in order, in tables. `wanted` is the number of entries that the caller will take, if it knows."""
-        held, entries = list[_Source](), 0
+        held, entries = list[Source](), 0
         for group in self._groups:  # those that are too few alone are read together
             held, entries = [*held, *group], entries + sum(source.place.file.entries for source in group)
             if entries >= (MOST_AT_ONCE if wanted is None else wanted):
-                yield from self._merged(held, wanted)
+                yield from self.merged(held, wanted)
                 held, entries = [], 0
-        yield from self._merged(held, wanted)
+        yield from self.merged(held, wanted)
 
-    def _merged(self, group: Sequence[_Source], wanted: int | None) -> Iterator[pa.Table]:
-        share = MOST_AT_ONCE if wanted is None else wanted // max(1, len(group)) + 1  # one is held back
+    def merged(self, group: Sequence[Source], wanted: int | None) -> Iterator[pa.Table]:
+        most = max(MOST_AT_ONCE, KEYS_AT_ONCE // len(group)) if self._of_keys and group else MOST_AT_ONCE
+        share = most if wanted is None else wanted // max(1, len(group)) + 1  # one is held back
+        if self._of_keys and len(group) == 1:  # its entries are in order
+            while not group[0].is_done:
+                yield from (pa.Table.from_batches([one]) for one in self._refill(group, share) if one.num_rows)
+            return
         pending: list[pa.RecordBatch] = []
         left, short = group, group  # the sources that have further entries, and those to read next
         while left or pending:
@@ -251,41 +278,51 @@ class OrderedEntries:
             ready = np.ones(len(held), bool)
             if frontier is not None:
                 bound = [array.take(pa.array(np.zeros(len(held), np.int64))) for array in frontier]
-                ready = compare(bound, keys)[1] if self.reverse else compare(keys, bound)[1]
+                equal, before = compare(keys, bound)
+                ready = equal | before if self._of_keys else ~(equal | before) if self.reverse else before
             rows = np.flatnonzero(ready)
             if len(rows):
                 yield from self._in_order(held.take(pa.array(rows)), [key.take(pa.array(rows)) for key in keys])
             rest = held.take(pa.array(np.flatnonzero(~ready)))
             pending = rest.to_batches()
-            counts = np.bincount(rest.column(SOURCE).to_numpy(), minlength=len(self._sources))
-            share = min(2 * share, MOST_AT_ONCE)
+            counts = np.bincount(rest.column(SOURCE).to_numpy(), minlength=len(self.sources))
+            share = min(2 * share, most)
             short = [one for one in left if counts[one.number] < share or _equals(one.last, frontier)]
 
-    def _refill(self, sources: Sequence[_Source], share: int) -> list[pa.RecordBatch]:
+    def _refill(self, sources: Sequence[Source], share: int) -> list[pa.RecordBatch]:
         calls = [partial(source.pull, share) for source in sources]
         pulled = [one for one in self._each(sources, calls) if one.runs]
         return [self.live(pulled)] if pulled else []
 
     def live(self, pulled: Sequence[_Pulled]) -> pa.RecordBatch:
         """The live entries of some runs."""
-        names = [column.name for column in self.view.spec.entry_schema.columns]
-        columns = decoded([(one.tree, one.runs) for one in pulled], names)
+        kinds, schema = self.view.spec.key_types, self.view.spec.entry_schema
+        needs_values = not self._of_keys or self._codes or not all(one.source.all_live for one in pulled)
+        columns = decoded(
+            [(one.tree, one.runs) for one in pulled], _names(schema.columns if needs_values else schema.keys)
+        )
         ends = np.cumsum([one.entries for one in pulled])
         begins = ends - [one.entries for one in pulled]
         of_last = pa.array(begins if self.reverse else ends - 1)
-        kinds = self.view.spec.key_types
         lasts = [comparable(key.take(of_last), kind) for key, kind in zip(columns, kinds, strict=False)]
-        kept = np.ones(ends[-1], bool)
+        kept, codes = np.ones(ends[-1], bool), np.zeros(ends[-1], np.int64)
         for place, (one, begin) in enumerate(zip(pulled, begins.tolist(), strict=True)):
             one.source.last = [key.slice(place, 1) for key in lasts]
+            here, values = (
+                slice(begin, begin + one.entries),
+                [part.slice(begin, one.entries) for part in columns[len(kinds) :]],
+            )
             if not one.source.all_live:
-                values = [column.slice(begin, one.entries) for column in columns[len(kinds) :]]
-                kept[begin : begin + one.entries] = one.source.live(values)
+                kept[here] = one.source.live(values)
+            if self._codes:
+                codes[here] = one.source.numbers(values, self._codes)
+        if self._of_keys:
+            columns = columns[: len(kinds)] + [pa.array(codes)] * bool(self._codes)
         columns.append(pa.array(np.repeat([one.source.number for one in pulled], [one.entries for one in pulled])))
         entries = pa.RecordBatch.from_arrays(columns, [*self.columns, SOURCE])
         return entries if kept.all() else entries.take(pa.array(np.flatnonzero(kept)))
 
-    def _frontier(self, left: Sequence[_Source]) -> list[pa.Array] | None:
+    def _frontier(self, left: Sequence[Source]) -> list[pa.Array] | None:
         """The key up to which all entries are read: the first of the last keys of the files; None where all are."""
         if not left:
             return None
@@ -303,6 +340,8 @@ class OrderedEntries:
 
     def _ties(self) -> Sequence[int]:
         """The places, among the value columns, of those that order entries of one key."""
+        if self._of_keys:
+            return range(0)
         values = len(self.view.spec.entry_schema.values)
         pointers = len(self.view.spec.entries.pointer_columns)
         return range(values - pointers, values - pointers + min(pointers, 3))
@@ -355,7 +394,7 @@ class OrderedEntries:
             if not wanted or not _same(key, wanted[-1].stored):
                 wanted.append(ParsedKey(key))
                 found.append(Hits())
-            found[-1].append(Hit(spec.entries.pointer(values), self._sources[row[-1]].file(values), values[:included]))
+            found[-1].append(Hit(spec.entries.pointer(values), self.sources[row[-1]].file(values), values[:included]))
             found[-1].matches += 1
         return wanted, found
 
@@ -370,20 +409,24 @@ class OrderedEntries:
     @property
     def files(self) -> list[InFile]:
         """The index files that may have entries in the range."""
-        return [InFile(*source.place, []) for source in self._sources]
+        return [InFile(*source.place, []) for source in self.sources]
 
     @property
     def bytes_at_once(self) -> int:
         """About the memory of the entries that are held at a time."""
-        return FILE_BYTES * len(self._sources)
+        return FILE_BYTES * len(self.sources)
 
     @property
     def cost(self) -> LookupStats:
         """The reads of index files so far: their number, bytes and nodes."""
         total = LookupStats()
-        for source in self._sources:
+        for source in self.sources:
             total.add(source.stats)
         return total
+
+
+def _names(columns: Sequence[Column]) -> list[str]:
+    return [column.name for column in columns]
 
 
 def _order(columns: Sequence[pa.Array], reverse: bool) -> pa.Array:
