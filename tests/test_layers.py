@@ -57,13 +57,13 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (2_690, 13),
-    "btree": (5_200, 21),
+    "btree": (5_210, 21),
     "sources": (16_720, 62),
-    "shadow": (22_900, 97),
+    "shadow": (23_150, 97),
     "jobs": (8_760, 37),
     "indexer": (4_560, 25),
     "service": (10_260, 49),
-    "gnomon": (3_500, 24),
+    "gnomon": (3_530, 24),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 # A second face of a sub-package, of what needs an extra.
