@@ -88,6 +88,18 @@ SECTIONS = (
         is faster there. Gnomon's time is that of the table's metadata, and of the keys.""",
     ),
     Section(
+        "Ranges of keys",
+        "ranges",
+        """The first 100 keys and rows of prefixes and ranges that have 1,000 keys each, of 100 million URLs that lie in
+        100 files at random. Then pages of 5 million URLs from a store that takes 100 ms to its first byte.""",
+        [
+            Shown(["first", "contender", "extra data", "first ms", "p50 ms", "longest ms"], titles="Local"),
+            Shown(["100 ms to the first byte", "buckets", "what", "ms", "requests", "one after another"]),
+        ],
+        """A hundred rows lie in a hundred pages of each of four columns, which are decoded; a copy has them together.
+        [Two orders of buckets](internals/decisions/ranges-of-keys.md) says when ranges pay.""",
+    ),
+    Section(
         "Formats",
         "formats",
         """Fetches in process from the same 20,000 pages, as one file of each format.""",
