@@ -8,7 +8,7 @@ import base64
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -209,7 +209,7 @@ class OrderedEntries:
                     self.sources.append(source)
                     groups.setdefault(0 if spec.cuts is None else bucket, []).append(source)
         self._groups = [groups[number] for number in sorted(groups, reverse=reverse)]
-        self.all_live = cache(self._all_live)
+        self._all_live: dict[tuple[str, str | None], bool] = {}  # by the id of a segment, and a partition of it
         self._of_keys, self.combinations, self._codes = of_keys, list[Key](), dict[str, int]()
         if of_keys and any(key.partition for key in spec.keys):
             self._number(spec)
@@ -218,10 +218,14 @@ class OrderedEntries:
             self._codes
         )
 
-    def _all_live(self, segment: Segment, partition: str | None) -> bool:
+    def all_live(self, segment: Segment, partition: str | None) -> bool:
         """Whether all entries of a segment, or of one partition in it, are live and wanted."""
-        partitions = segment.source_files_in if partition is None else [partition]
-        return not segment.masks and not segment.dead and self.wanted.keys() >= set(partitions)
+        key = segment.id, partition
+        if key not in self._all_live:
+            partitions = set(segment.source_files_in if partition is None else [partition])
+            is_whole = not segment.masks and not segment.dead
+            self._all_live[key] = is_whole and self.wanted.keys() >= partitions
+        return self._all_live[key]
 
     def _number(self, spec: IndexSpec) -> None:
         """Number the values that partitions have of the columns of the key."""

@@ -154,11 +154,11 @@ def test_filters_of_other_kinds_prune_nothing(spark: SparkSession, lakes: dict[s
 
 
 @pushing
-def test_a_composite_key_is_looked_up_when_all_of_it_is_named(spark: SparkSession, lakes: dict[str, Path]) -> None:
+def test_a_composite_key_is_looked_up_where_its_first_columns_are_named(spark: SparkSession, lakes: dict[str, Path]) -> None:
     table = gnomon(spark, lakes["composite"])
     both = table.where("url in ('a', 'b') and x in (1.5D, 2D) and x is not null")
     assert pushed(both) == "[In(url, [a,b]), In(x, [1.5,2.0])]"
-    assert pushed(table.where("url = 'a'")) == "none"
+    assert pushed(table.where("url = 'a'")) == "[EqualTo(url,a)]"
     assert pushed(table.where("x = 1.5D and dt = 'x y'")) == "[EqualTo(dt,x y)]"
 
 
