@@ -154,7 +154,9 @@ def test_filters_of_other_kinds_prune_nothing(spark: SparkSession, lakes: dict[s
 
 
 @pushing
-def test_a_composite_key_is_looked_up_where_its_first_columns_are_named(spark: SparkSession, lakes: dict[str, Path]) -> None:
+def test_a_composite_key_is_looked_up_where_its_first_columns_are_named(
+    spark: SparkSession, lakes: dict[str, Path]
+) -> None:
     table = gnomon(spark, lakes["composite"])
     both = table.where("url in ('a', 'b') and x in (1.5D, 2D) and x is not null")
     assert pushed(both) == "[In(url, [a,b]), In(x, [1.5,2.0])]"
