@@ -399,13 +399,7 @@ class Index:
 
     def table(self, query: Query) -> pa.Table:
         """The answer to a query in the form of `table_many`."""
-
-        def tabled(state: State, found: Found) -> pa.Table:
-            names = found.view.checked_columns(query.columns)
-
-            return answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
-
-        return self._answer(query, tabled, Ahead(query.stats))
+        return self._answer(query, lambda state, found: _table(state, found, query), Ahead(query.stats))
 
     # -- keys in order -------------------------------------------------------------------------------------------------
 
@@ -453,8 +447,7 @@ class Index:
         self.check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
         for state, found, cursor in self._ordered(asked, query.stats):
-            rows = [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
-            yield RangePage(rows, cursor)
+            yield RangePage(_rows(state, found, query), cursor)
 
     def range_tables(
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
@@ -463,10 +456,7 @@ class Index:
         self.check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
         for state, found, _ in self._ordered(asked, query.stats):
-            names = state.view.checked_columns(columns)
-            rows = Rows(found, names, query)
-            table = answer_table(found, state.fetcher, names, rows, partial(_schemas, state))
-            yield table.drop_columns([table.column_names[0]])
+            yield _without_number(_table(state, found, query))
 
     def entry_tables(self, asked: RangeQuery, stats: FetchStats | None = None) -> Iterator[pa.Table]:
         """The entries of a range in Arrow tables of up to PAGE_ROWS rows, from the index alone: the key in the types of
@@ -480,19 +470,13 @@ class Index:
     def first_page(self, asked: RangeQuery, query: Query) -> FirstPage[list[dict[str, Any]]]:
         """The first `limit` rows of a range, which has a limit, with the columns, stats, bounds and memory of a query
         without keys. BeyondBound where they exceed the bounds."""
-
-        def made(state: State, found: Found) -> list[dict[str, Any]]:
-            return [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
-
-        return self._first_page(asked, query, made, Ahead(query.stats))
+        return self._first_page(asked, query, lambda state, found: _rows(state, found, query), Ahead(query.stats))
 
     def first_table(self, asked: RangeQuery, query: Query) -> FirstPage[pa.Table]:
         """As `first_page`, in Arrow, in the types of `table_many`."""
 
         def tabled(state: State, found: Found) -> pa.Table:
-            names = found.view.checked_columns(query.columns)
-            table = answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
-            return table.drop_columns([table.column_names[0]])
+            return _without_number(_table(state, found, query))
 
         return self._first_page(asked, query, tabled, Ahead(query.stats))
 
@@ -658,6 +642,22 @@ class Index:
 
 def _schemas(state: State, missing: Sequence[str]) -> Iterator[pa.Schema]:
     return (schema for _, schema in state.schemas(missing))
+
+
+def _rows(state: State, found: Found, query: Query) -> list[dict[str, Any]]:
+    """The rows of hits, one key after the other."""
+    return [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
+
+
+def _table(state: State, found: Found, query: Query) -> pa.Table:
+    """The rows of hits in the form of `table_many`."""
+    names = found.view.checked_columns(query.columns)
+    return answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
+
+
+def _without_number(table: pa.Table) -> pa.Table:
+    """The table without the number of each row's key."""
+    return table.drop_columns([table.column_names[0]])
 
 
 def _raised(answer: Answer | Exception) -> Answer:

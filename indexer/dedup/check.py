@@ -8,7 +8,6 @@ tasks, as a few bytes each, so that the counts of the batch are exact even if ta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, LongType, StringType, StructField, StructType
@@ -23,6 +22,7 @@ from gnomon.indexer.spark import (
     map_batches,
     open_in_worker,
     rebalanced,
+    this_task,
     to_buckets,
     with_column_in_arrow,
     with_keys,
@@ -178,7 +178,7 @@ def _status(
 
 def _task() -> int:
     """This task's number in the upper bits, and the number of its attempt, which is unique, below."""
-    context = TaskContext.get()
+    context = this_task()
     if context is None:
         raise ShadowError("not in a Spark task")
     return int(context.partitionId()) << ATTEMPT_BITS | int(context.taskAttemptId()) & ((1 << ATTEMPT_BITS) - 1)

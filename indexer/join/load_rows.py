@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -44,6 +43,7 @@ from gnomon.indexer.spark import (
     open_in_worker,
     source_types,
     spark_types,
+    this_task,
     with_keys,
 )
 from gnomon.jobs.files import check_visible
@@ -310,7 +310,7 @@ def write_files(rows: DataFrame, folder: Path) -> int:
 
 
 def _partition() -> int:
-    context = TaskContext.get()
+    context = this_task()
     return int(context.partitionId()) if context is not None else 0
 
 

@@ -21,6 +21,7 @@ from gnomon.indexer.spark.tasks import (
     hands_errors_over,
     open_in_worker,
     ship,
+    this_task,
 )
 from gnomon.indexer.spark.types import (
     arrow_of,
@@ -90,6 +91,7 @@ __all__ = [
     "spark_stage",
     "spark_type",
     "spark_types",
+    "this_task",
     "to_buckets",
     "with_column_in_arrow",
     "with_keys",

@@ -11,14 +11,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.spark.tasks import Py4JError, context_of
 from gnomon.indexer.spark.versions import HAS_PUSHDOWN
 from gnomon.jobs import TASKS, Progress, Stages, Step
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext  # which a client of Spark Connect does not have
 
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
 DEFAULTS = {
@@ -59,6 +61,8 @@ def local_session(master: str | None = None, conf: Mapping[str, str] | None = No
 
 def _submitted(conf: Mapping[str, str]) -> SparkSession:
     """The session of a program that spark-submit started."""
+    from pyspark import SparkContext
+
     known = SparkContext.getOrCreate().getConf()
     builder = SparkSession.builder
     for key, value in {**{key: value for key, value in SETTINGS.items() if not known.contains(key)}, **conf}.items():
@@ -130,7 +134,7 @@ def _heard(spark: Any, stage: Step, progress: Progress) -> Iterator[None]:
         spark.removeProgressHandler(heard)
 
 
-def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, done: threading.Event) -> None:
+def _watch(context: "SparkContext", group: str, stage: Step, progress: Progress, done: threading.Event) -> None:
     last = None
     while not done.wait(POLL_SECONDS):
         step = tasks_of(context, group, stage)
@@ -139,7 +143,7 @@ def _watch(context: SparkContext, group: str, stage: Step, progress: Progress, d
             last = step
 
 
-def tasks_of(context: SparkContext, group: str, stage: Step) -> Step | None:
+def tasks_of(context: "SparkContext", group: str, stage: Step) -> Step | None:
     """The running tasks of a job group: after a shuffle as the stage, before it as a scan. None without tasks."""
     tracker = context.statusTracker()
     for job in sorted(tracker.getJobIdsForGroup(group), reverse=True):

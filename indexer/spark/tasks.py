@@ -24,11 +24,10 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -37,6 +36,9 @@ from gnomon.base.errors import GnomonError
 from gnomon.shadow import Index, ShadowError, open_index
 from gnomon.shadow.errors import SnapshotNotFound
 from gnomon.shadow.storage import patiently
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext, TaskContext  # which a client of Spark Connect does not have
 
 ASKED_FOR = (
     "gnomon.indexer.join.load_rows",
@@ -80,9 +82,16 @@ def ship(spark: SparkSession) -> None:
     check_executors(spark)
 
 
-def context_of(spark: SparkSession) -> SparkContext | None:
+def context_of(spark: SparkSession) -> "SparkContext | None":
     """The context of a session of this process; None of a session of Spark Connect, whose driver is a server."""
     return getattr(spark, "sparkContext", None)
+
+
+def this_task() -> "TaskContext | None":
+    """The task that runs here; None outside of Spark's workers."""
+    from pyspark import TaskContext
+
+    return TaskContext.get()
 
 
 def cores_of(spark: SparkSession) -> int:

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.indexer.jobs_of_a_session import results
+from tests.stores.process import free_port
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
@@ -26,3 +28,59 @@ def test_each_job_gives_the_same_on_both_kinds_of_session(spark: SparkSession, t
     for name in expected:
         assert found[name] == expected[name], name
     assert all(expected.values())
+
+
+SERVER = """
+import sys, time
+from pyspark.sql import SparkSession
+settings = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": sys.argv[1],
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+}
+builder = SparkSession.builder.master("local[2]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+builder.getOrCreate()
+print("up", flush=True)
+sys.stdin.read()
+"""
+CLIENT = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from tests.indexer.jobs_of_a_session import results
+session = SparkSession.builder.remote(f"sc://127.0.0.1:{sys.argv[1]}").getOrCreate()
+print(json.dumps(results(session, Path(sys.argv[2]))))
+"""
+OF_CLIENTS = (
+    *("pyspark-client>=4.0", "pandas>=2.2.2,<3", "grpcio", "grpcio-status"),
+    *("googleapis-common-protos", "zstandard"),
+)
+
+
+@pytest.mark.nightly
+def test_a_client_without_java_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """It has the package for clients of Spark Connect alone, without py4j, and no Java."""
+    python, port = tmp_path / "venv" / "bin" / "python", str(free_port())
+    needs = [one for one in requires("gnomon-index") or () if "extra ==" not in one]
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True)
+    subprocess.run([*uv, "pip", "install", "-q", "--python", str(python), *needs, *OF_CLIENTS], check=True)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", SERVER, port]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        try:
+            assert any(line == "up\n" for line in server.stdout)
+            there = {"PATH": str(tmp_path), "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)}
+            (tmp_path / "client.py").write_text(CLIENT)
+            asked = [str(python), str(tmp_path / "client.py"), port, str(tmp_path / "client")]
+            done = subprocess.run(asked, capture_output=True, text=True, env=there, timeout=600, check=False)
+        finally:
+            server.terminate()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == results(spark, tmp_path / "classic")
