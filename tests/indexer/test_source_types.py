@@ -21,11 +21,11 @@ from gnomon.btree.keys import type_of_arrow
 from gnomon.btree.schema import type_of_avro
 from gnomon.commands.failures import exit_code, one_line
 from gnomon.indexer import append_new, build, filter_new, load, read_batch
-from gnomon.indexer.datasource.pushdown import VALUE_TYPES
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import TIME_TYPE
 from gnomon.indexer.tables.catalog import UNREAD
 from gnomon.shadow import open_index
+from gnomon.shadow.lookup.conditions import VALUE_TYPES
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources.types import parse_ddl, to_ddl

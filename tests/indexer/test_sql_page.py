@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import register
-from gnomon.indexer.datasource import pushdown, source
+from gnomon.indexer.datasource import source
 from gnomon.indexer.spark.versions import HAS_PUSHDOWN, HAS_SOURCES
+from gnomon.shadow.lookup import MOST_KEYS
 from tests.indexer.lakes import explained
 from tests.shadow.make_index import index_source, write_source
 
@@ -68,7 +69,7 @@ def test_the_table_of_conditions_is_what_spark_shows(spark: SparkSession, index:
 
 def test_the_limits_are_those_of_the_code() -> None:
     text = " ".join(PAGE.split())
-    assert f"at most {pushdown.MOST_KEYS:,} combinations" in text
+    assert f"at most {MOST_KEYS:,} combinations" in text
     assert f"up to {source.TASK_KEYS} keys" in text
     assert f"each {source.TASK_BYTES // 1024**2} MB" in text
     options = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)

@@ -3,17 +3,17 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from gnomon.indexer import DedupResult, Origin, append_batches, build
-from gnomon.indexer.spark.versions import ClassicDataFrame
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
@@ -151,8 +151,7 @@ def test_without_a_query_or_with_spark_connect_nothing_is_appended(spark: SparkS
     append = append_batches(str(lake / "index"))
     with pytest.raises(UsageError, match="this is no micro-batch of a query: the thread has no sql"):
         append(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
-    # Like a DataFrame of Spark Connect, without a JVM; in Spark 3.5 it has a class of its own.
-    remote: Any = object.__new__(object if DataFrame is ClassicDataFrame else DataFrame)
+    remote: Any = SimpleNamespace(sparkSession=object())  # of Spark Connect: its session has no context
     with pytest.raises(UsageError, match="found Spark Connect; run the query in a program that Spark itself starts"):
         append(remote, 0)
     assert there(lake) == list(range(10))
