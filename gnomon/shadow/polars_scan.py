@@ -4,7 +4,7 @@ Polars gives the source one expression. It is taken apart by `Expr.meta`, and ea
 that are known: Polars applies the whole expression to what is read, so that an unknown part only prunes nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -44,7 +44,13 @@ COMPARISONS: Mapping[str, Comparison] = {
     AT_LEAST: lambda column, value: column >= value,
     BEGINS: lambda column, value: column.str.starts_with(value),
 }
-BETWEEN = {"both": (AT_LEAST, AT_MOST), "left": (AT_LEAST, LESS), "right": (MORE, AT_MOST), "none": (MORE, LESS)}
+Closed = Literal["both", "left", "right", "none"]
+BETWEEN: Mapping[Closed, tuple[str, str]] = {
+    "both": (AT_LEAST, AT_MOST),
+    "left": (AT_LEAST, LESS),
+    "right": (MORE, AT_MOST),
+    "none": (MORE, LESS),
+}
 Found = list[tuple[EntryColumn, Values | Interval]]
 
 
@@ -138,7 +144,7 @@ def _conditions(part: "pl.Expr", known: Mapping[str, EntryColumn]) -> Found:
             return _with_one(part, of_column, values[0], given[0], column)
         low, high = values[1], values[0]
         for closed, operators in BETWEEN.items():
-            is_it = part.meta.eq(of_column.is_between(low, high, closed=closed))  # type: ignore[arg-type]
+            is_it = part.meta.eq(of_column.is_between(low, high, closed=closed))
             if is_it and column.part == KEY and all(len(one) == 1 and None not in one for one in given):
                 ends = zip(operators, (next(iter(one)) for one in given), strict=True)
                 return [(column, interval(column.type, operator, value)) for operator, value in ends]

@@ -5,8 +5,9 @@
 (docs/reference/formats-and-types.md). A `Style` writes new files of a source.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -159,3 +160,32 @@ class Style(Protocol):
     def open(self, schema: pa.Schema, path: str) -> Writer:
         """A writer of a file with these columns, `path` for its messages. UnsupportedFormat where the format, or the
         files of the source, cannot have such columns."""
+
+
+class FileBehind(ABC):
+    """A source file that shows the columns of another file, `_file`, in another way."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = cast(MappedFile, file)  # its page maps are asked for only where the format has some
+        self.rows, self.row_bytes, self.digest = file.rows, file.row_bytes, file.digest
+
+    @abstractmethod
+    def _own(self, columns: Sequence[str]) -> list[str]:
+        """The columns of the file behind that are read for these columns."""
+
+    @property
+    def ragged(self) -> int:
+        return self._file.ragged
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._file.cache_bytes
+
+    def scan_bytes(self, columns: Sequence[str]) -> int:
+        return self._file.scan_bytes(self._own(columns))
+
+    def splits(self, target: int) -> list[Split]:
+        return self._file.splits(target)
+
+    def units(self, offsets: Numbers) -> Numbers:
+        return self._file.units(offsets)

@@ -16,7 +16,7 @@ from pyarrow import types
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
-from gnomon.sources.contract import KeptPages, MappedFile, NarrowFile, Numbers, Pointers, SourceFile, Split
+from gnomon.sources.contract import FileBehind, KeptPages, MappedFile, NarrowFile, Pointers, SourceFile, Split
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import (
@@ -46,14 +46,13 @@ def declared_columns(ddl: str) -> pa.Schema:
     return parse_ddl(ddl)
 
 
-class DeclaredFile:
+class DeclaredFile(FileBehind):
     """A file with the columns of a table. `_file_fields` maps each declared column that the file has to its field
     there."""
 
     def __init__(self, file: SourceFile, columns: pa.Schema, path: str, hidden: Sequence[str] = ()) -> None:
         """`hidden` are columns that the format adds and no table declares."""
-        self._file = file
-        self.rows, self.row_bytes, self.digest = file.rows, file.row_bytes, file.digest
+        super().__init__(file)
         self._columns = columns
         self._path = path
         own = [field for field in file.schema if field.name not in hidden]
@@ -69,20 +68,6 @@ class DeclaredFile:
         # the table's columns that the file has, or that have a default, in the table's order and types
         self.schema = pa.schema(fields, file.schema.metadata)
 
-    @property
-    def ragged(self) -> int:
-        return self._file.ragged
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._file.cache_bytes
-
-    def scan_bytes(self, columns: Sequence[str]) -> int:
-        return self._file.scan_bytes(self._own(columns))
-
-    def splits(self, target: int) -> list[Split]:
-        return self._file.splits(target)
-
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         self._check(columns)
         own = self._own(columns)
@@ -90,9 +75,6 @@ class DeclaredFile:
             arrays = self._arrays(columns, batch.columns[: len(own)], batch.num_rows)
             names = [*columns, *(field.name for field in POINTER_FIELDS)]
             yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(own) :]], names=names)
-
-    def units(self, offsets: Numbers) -> Numbers:
-        return self._file.units(offsets)
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         self._check(columns)

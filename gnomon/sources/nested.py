@@ -8,7 +8,6 @@ structs alone. Where a struct on it is null, its field is null; a file that lack
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +15,15 @@ from pyarrow import types
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
-from gnomon.sources.contract import KeptPages, MappedFile, NarrowFile, Numbers, Options, Pointers, SourceFile, Split
+from gnomon.sources.contract import (
+    FileBehind,
+    KeptPages,
+    NarrowFile,
+    Options,
+    Pointers,
+    SourceFile,
+    Split,
+)
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import record_of
@@ -102,8 +109,8 @@ def field_at(schema: Fields, path: Sequence[str]) -> pa.Field | None:
 
 
 def origin_at(table: Fields, path: Sequence[str]) -> tuple[object, ...] | None:
-    """What tells the field of a path in the files of a table, from its column down: field ids, or names in files. None
-    where the table has no such field. Another field that took its name has another origin."""
+    """The origin of a path in the files of a table: the field ids, or the names in files, of each part from the column
+    down. Another field that took the name has another origin. None where the table has no such field."""
     found = next((field for field in table if field.name == path[0]), None)
     if found is None:
         return None
@@ -154,14 +161,13 @@ def spelled_otherwise(schema: Fields, path: Sequence[str]) -> str | None:
     return None
 
 
-class NestedFile:
+class NestedFile(FileBehind):
     """A file with fields of structs as columns, after its own. Where the format can, a field is read alone. Page
     maps cover the whole file."""
 
     def __init__(self, file: SourceFile, paths: Sequence[Path], where: str) -> None:
         """UnsupportedFormat, with the path `where`, for a file in which a path is wrong, or a column has its name."""
-        self._file = cast(MappedFile, file)
-        self.rows, self.row_bytes, self.digest = file.rows, file.row_bytes, file.digest
+        super().__init__(file)
         self._paths: dict[str, Path] = {}
         self._narrow: dict[str, str] = {}  # the column to read alone for each field
         fields = []
@@ -180,29 +186,12 @@ class NestedFile:
                 self._narrow[name] = file.narrow(path) if isinstance(file, NarrowFile) else path[0]
         self.schema = pa.schema([*file.schema, *fields], file.schema.metadata)
 
-    @property
-    def ragged(self) -> int:
-        return self._file.ragged
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._file.cache_bytes
-
-    def scan_bytes(self, columns: Sequence[str]) -> int:
-        return self._file.scan_bytes(self._own(columns))
-
-    def splits(self, target: int) -> list[Split]:
-        return self._file.splits(target)
-
     def scan(self, reader: RangeReader, columns: Sequence[str], split: Split | None = None) -> Iterator[pa.RecordBatch]:
         own = self._own(columns)
         names = [*columns, *(field.name for field in POINTER_FIELDS)]
         for batch in self._file.scan(reader, own, split):
             arrays = [*self._arrays(columns, own, batch.columns), *batch.columns[len(own) :]]
             yield pa.RecordBatch.from_arrays(arrays, names=names) if self._has_any(columns) else batch
-
-    def units(self, offsets: Numbers) -> Numbers:
-        return self._file.units(offsets)
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         own = self._own(columns)

@@ -81,7 +81,7 @@ class KeyColumn:
         return field_at(source, self.place)
 
     def origin_in(self, table: pa.Schema) -> tuple[object, ...] | None:
-        """What tells the values in the files of a table with these columns (`origin_at`)."""
+        """The origin of the key in the files of a table with these columns: `origin_at`."""
         return origin_at(table, self.place)
 
     def given_in(self, given: pa.Schema) -> pa.Field | None:
