@@ -3,8 +3,8 @@
 `can_hold` compares two types by one of three sets of rules:
 
 - `WIDENED`    a file is read in the types that a table declares: each value of the type is one of the other. Numbers
-               are widened, bytes are read as text, a timestamp without a zone is UTC. Struct fields match without
-               regard to case; fields that the file lacks are null.
+               are widened, bytes are read as text, a date as its midnight, a timestamp without a zone as UTC. Struct
+               fields match without regard to case; fields that the file lacks are null.
 - `SAME_KIND`  a file is written in the types of another one: some values of the type may be values of the other.
 - `SAFE_CAST`  Arrow's own safe cast keeps each value or refuses it. Between other types it truncates, rounds, reads
                text or leaves fields out.
@@ -173,7 +173,7 @@ WIDENED = Rules(
         (types.is_decimal, _decimal),
         (types.is_floating, _wider),
         (types.is_timestamp, _timestamp),
-        (types.is_date, _to(types.is_date)),
+        (types.is_date, lambda _, wanted, __: types.is_date(wanted) or (types.is_timestamp(wanted) and not wanted.tz)),
         (types.is_time, lambda found, wanted, _: wanted == (pa.int32() if found.bit_width == 32 else pa.int64())),
         (is_text_or_bytes, _to(is_text, types.is_binary)),  # text has to be UTF-8
         (types.is_boolean, _to(types.is_boolean)),

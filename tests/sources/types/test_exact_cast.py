@@ -25,6 +25,7 @@ HELD = [
     (pa.string(), "é", pa.binary(), "é".encode()),
     (pa.large_string(), "é", pa.string(), "é"),
     (pa.dictionary(pa.int8(), pa.string()), "é", pa.string(), "é"),
+    (pa.date32(), dt.date(2026, 1, 1), pa.timestamp("us"), dt.datetime(2026, 1, 1)),
     (pa.time32("ms"), dt.time(0, 0, 1), pa.int32(), 1000),
     (pa.list_(pa.int32()), [1, None], pa.list_(pa.int64()), [1, None]),
     (pa.null(), None, pa.list_(pa.int64()), None),
