@@ -15,7 +15,7 @@ from bench.load_contenders import bytes_of_jobs
 from bench.processes import Cpu, cpu_of
 from bench.rounds import WrongRows
 from gnomon.indexer import append_new, build, filter_new
-from gnomon.indexer.join.key_join import lookup_counters
+from gnomon.indexer.spark import JobCounters
 
 
 class Took(NamedTuple):
@@ -62,20 +62,20 @@ class Gnomon(Contender):
 
     def __init__(self, spark: SparkSession, source: Path, extra: Path) -> None:
         super().__init__(spark, source, extra)
-        self._counters, self._appended = lookup_counters(spark), 0
+        self._counters, self._appended = JobCounters(), 0
 
     def prepare(self) -> None:
         build(self._spark, self._source, str(self.extra), [KEY])
 
     def new_rows(self, batch: DataFrame) -> DataFrame:
-        self._counters, self._appended = lookup_counters(self._spark), 0
+        self._counters, self._appended = JobCounters(), 0
         return filter_new(self._spark, str(self.extra), batch, counters=self._counters)
 
     def append(self, batch: DataFrame, number: int) -> None:
         self._appended = append_new(self._spark, str(self.extra), batch, f"bench-{number}").index_bytes_read
 
     def read(self) -> int:
-        return self._appended or self._counters.index_bytes.value
+        return self._appended or self._counters.value.index_bytes
 
 
 class AntiJoin(Contender):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import build, load
-from gnomon.indexer.join.load_rows import LoadCounters, load_counters
+from gnomon.indexer.spark import JobCounters
 
 KEY = "url"
 COPY = "gnomon_bench_copy"
@@ -73,18 +73,18 @@ class Contender:
 
 class Gnomon(Contender):
     name = "Gnomon load"
-    _counters: LoadCounters
+    _counters: JobCounters
 
     def prepare(self) -> None:
         build(self._spark, self._source, str(self._extra), [KEY])
 
     def rows(self, sample: DataFrame) -> DataFrame:
-        self._counters = load_counters(self._spark)
+        self._counters = JobCounters()
         return load(self._spark, str(self._extra), sample, counters=self._counters)
 
     def own_reads(self) -> int:
-        counters = self._counters
-        return counters.index_bytes.value + counters.map_bytes.value + counters.source_bytes.value
+        counts = self._counters.value
+        return counts.index_bytes + counts.map_bytes + counts.source_bytes
 
 
 class SortMergeJoin(Contender):

@@ -22,7 +22,7 @@ from gnomon.commands.crawl import page_url, write_crawl, write_increment
 from gnomon.commands.output import Conf, Master, megabytes, say
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import append_new, build, load
-from gnomon.indexer.join import load_counters
+from gnomon.indexer.spark import JobCounters
 from gnomon.shadow import ShadowError, StalePointer, UsageError, open_index
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -170,12 +170,12 @@ def _load(spark: SparkSession, index: str, source: str, root: Path, pages: int) 
     _step(4, "gnomon load: 1,000 keys with a Spark join on the index")
     keys = spark.createDataFrame([(page_url(i * (pages // 1000)),) for i in range(1000)], "url string")
     begin = time.perf_counter()
-    counters = load_counters(spark)
+    counters = JobCounters()
     load(spark, index, keys, counters=counters).write.parquet(str(root / "loaded"))
     count = spark.read.parquet(str(root / "loaded")).count()
     say(
-        f"   {count:,} rows in {time.perf_counter() - begin:.1f} s; read {megabytes(counters.index_bytes.value)} of "
-        f"the index and {megabytes(counters.source_bytes.value)} of the source's {megabytes(_size(source))}"
+        f"   {count:,} rows in {time.perf_counter() - begin:.1f} s; read {megabytes(counters.value.index_bytes)} of "
+        f"the index and {megabytes(counters.value.source_bytes)} of the source's {megabytes(_size(source))}"
     )
 
 

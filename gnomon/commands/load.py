@@ -18,7 +18,7 @@ from gnomon.commands.output import Conf, IndexFolder, Json, Master, counted, meg
 from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.build import has_spark
-from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_counters, load_locally, write_parquet
+from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_locally, write_parquet
 from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import check_apart, source_of
@@ -99,7 +99,7 @@ def _write_locally(
     opened: Index, keys: KeyFile, request: LoadRequest, target: Path, progress: Progress
 ) -> tuple[int, LoadCounters]:
     """Write the rows in this process, as one file. Returns their number and the counts of the load."""
-    counters, stages = load_counters(), Stages(progress)
+    counters, stages = LoadCounters(), Stages(progress)
     rows = load_locally(opened, keys.schema, keys.batches(), request, counters)
     with stages.stage(FETCH):
         count = write_parquet(rows, target / FILE, lambda done: stages.tell(Step(FETCH, done, 0, ROWS)))
@@ -126,13 +126,13 @@ def whole(target: Path) -> Iterator[Path]:
 def _result(rows: int, seconds: float, counters: LoadCounters) -> dict[str, Any]:
     return {
         "rows": rows,
-        "keys": counters.keys.value,
-        "matched": counters.matched.value,
-        "unreadable": counters.unreadable.value,
-        "tasks": counters.tasks.value,
+        "keys": counters.keys,
+        "matched": counters.matched,
+        "unreadable": counters.unreadable,
+        "tasks": counters.tasks,
         "seconds": round(seconds, 3),
-        "index_bytes_read": counters.index_bytes.value + counters.map_bytes.value,
-        "source_bytes_read": counters.source_bytes.value,
+        "index_bytes_read": counters.index_bytes + counters.map_bytes,
+        "source_bytes_read": counters.source_bytes,
     }
 
 

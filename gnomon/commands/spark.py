@@ -13,8 +13,16 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.join import keys_of_file, load_counters, load_keyed, write_files
-from gnomon.indexer.spark import WAIT_SECONDS, check_executors, is_this_machine, local_session, ship, spark_stage
+from gnomon.indexer.join import keys_of_file, load_keyed, write_files
+from gnomon.indexer.spark import (
+    WAIT_SECONDS,
+    JobCounters,
+    check_executors,
+    is_this_machine,
+    local_session,
+    ship,
+    spark_stage,
+)
 from gnomon.jobs import Progress, Stages
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest
 from gnomon.shadow import Index, ShadowError, UsageError
@@ -109,7 +117,8 @@ def write_rows(
     """Write the rows for the keys of a file as Parquet, with Spark. `session` has the master and the settings. Returns
     the number of rows and the counts of the load."""
     with spark_session(*session) as spark:
-        counters = load_counters(spark)
-        rows = load_keyed(spark, opened, keys_of_file(spark, keys, opened.spec), request, counters)
+        counters = JobCounters()
+        rows = load_keyed(opened, keys_of_file(spark, keys, opened.spec), request, counters)
         with spark_stage(Stages(progress), spark, "fetch"):
-            return write_files(rows, target), counters
+            count = write_files(rows, target)
+        return count, counters.value

@@ -15,9 +15,9 @@ from pyspark.sql.types import AtomicType, BooleanType, StringType, StructType
 
 from gnomon.indexer.build import SparkEngine
 from gnomon.indexer.dedup.check import arrow_types, stage, with_status, with_texts
-from gnomon.indexer.join import lookup_counters
 from gnomon.indexer.spark import (
     AtSnapshot,
+    JobCounters,
     ReadColumn,
     arrow_schema,
     as_frame,
@@ -63,7 +63,7 @@ from gnomon.jobs.dedup import (
     task_shares,
     upsert_rows,
 )
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, common_type, key_names
+from gnomon.jobs.load import KEY_PREFIX, common_type, key_names
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, as_location, source_storage
@@ -141,12 +141,12 @@ class SparkRows:
             )
 
     @cached_property
-    def _counters(self) -> LookupCounters:
-        return lookup_counters(self.spark)
+    def _counters(self) -> JobCounters:
+        return JobCounters()
 
     @property
     def index_bytes_read(self) -> int:
-        return self._counters.index_bytes.value
+        return self._counters.value.index_bytes
 
 
 def _in_source(cast: SourceCast, batch: pa.Schema) -> dict[str, Column]:

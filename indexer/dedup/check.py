@@ -14,6 +14,7 @@ from pyspark.sql.types import AtomicType, LongType, StringType, StructField, Str
 
 from gnomon.indexer.spark import (
     AtSnapshot,
+    JobCounters,
     ReadColumn,
     arrow_of,
     as_frame,
@@ -24,6 +25,7 @@ from gnomon.indexer.spark import (
     rebalanced,
     this_task,
     to_buckets,
+    with_column_counted,
     with_column_in_arrow,
     with_keys,
     with_read_columns,
@@ -76,7 +78,7 @@ def filter_new(
     scope: str = "table",
     order_by: Sequence[str] = (),
     null_keys: str = "dedup",
-    counters: LookupCounters | None = None,
+    counters: JobCounters | None = None,
 ) -> DataFrame:
     """The rows of `batch` whose key no covered row of the source has, one row for each key.
 
@@ -84,7 +86,7 @@ def filter_new(
     end in " desc"; nulls come last. Among equal ones, the first that Spark reads is kept. With scope="partition" a key
     counts as present only where its own partition has it. `null_keys` is the treatment of rows whose key holds a null:
     "dedup" treats nulls as equal, like any other value; "keep" treats all of them as new; "reject" none. Lazy;
-    `counters` are complete once the result was computed. UsageError for invalid arguments."""
+    `counters` counts what the tasks read and find. UsageError for invalid arguments."""
     check_arguments(scope, order_by, null_keys)
     opened, batch = open_index(index), as_frame(spark, batch, "batch")
     given = {name: f"{GIVEN_PREFIX}{i}" for i, name in enumerate(batch.columns) if name in opened.spec.partitions}
@@ -132,11 +134,11 @@ def with_status(
     spec: IndexSpec,
     at: AtSnapshot | None,
     options: CheckOptions,
-    counters: LookupCounters | None,
+    counters: JobCounters | None = None,
 ) -> DataFrame:
     """The batch, whose partition columns are text, with its keys (`with_keys`), the partition columns `within` which
     keys are compared, and STATUS: the outcome of each row in the lowest bits, and above them the task and the attempt
-    that found it. `at` is the index, None where there is none yet."""
+    that found it. `at` is the index, None where there is none yet. `counters` counts what the tasks read and find."""
     within = columns_within(spec, options.scope)
     check_within(batch.columns, within)
     ordered = [column(n).desc_nulls_last() if down else column(n).asc_nulls_last() for n, down in options.order]
@@ -149,9 +151,8 @@ def with_status(
     # One shuffle serves both: rows with one key are in one task, and a task holds keys of one bucket.
     # The hash comes first: keys with a common prefix (URLs) would be compared byte by byte.
     sorted_by = [F.xxhash64(*map(column, compared)), *map(column, compared), *ordered, column(PLACE)]
-    status = _status(spec, at, options, counters)
     rows = to_buckets(keyed, spec).sortWithinPartitions(*sorted_by)
-    return with_column_in_arrow(rows, STATUS, LongType(), compared, status)
+    return with_column_counted(rows, STATUS, LongType(), compared, _status(spec, at, options), LookupCounters, counters)
 
 
 def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]]:
@@ -162,11 +163,11 @@ def order_of(batch: DataFrame, order_by: Sequence[str]) -> list[tuple[str, bool]
 
 
 def _status(
-    spec: IndexSpec, at: AtSnapshot | None, options: CheckOptions, counters: LookupCounters | None
-) -> Callable[[Iterator[Sequence[pa.Array]]], Iterator[pa.Array]]:
+    spec: IndexSpec, at: AtSnapshot | None, options: CheckOptions
+) -> Callable[[Iterator[Sequence[pa.Array]], LookupCounters], Iterator[pa.Array]]:
     """The function from the keys of sorted rows, and their partition columns `within`, to their STATUS."""
 
-    def status(batches: Iterator[Sequence[pa.Array]]) -> Iterator[pa.Array]:
+    def status(batches: Iterator[Sequence[pa.Array]], counters: LookupCounters) -> Iterator[pa.Array]:
         index = None if at is None else lambda: open_in_worker(at)
         check, task = KeyCheck(spec, index, options, counters), _task() << TASK_BITS
         named = (pa.RecordBatch.from_arrays(list(one), [str(i) for i in range(len(one))]) for one in batches)

@@ -5,8 +5,7 @@ its own index files."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,14 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from gnomon.btree.key_types import is_number_of_units, key_type, source_type
 from gnomon.indexer.spark import (
     AtSnapshot,
+    JobCounters,
     arrow_schema,
     as_frame,
     as_spark,
     column,
-    context_of,
     hands_errors_over,
     key_spark_type,
-    map_batches,
+    map_batches_counted,
     open_in_worker,
     spark_type,
     to_buckets,
@@ -36,8 +35,6 @@ from gnomon.jobs.load import (
     OFFSET,
     SIZE,
     SUB_OFFSET,
-    Count,
-    Counter,
     KeyFile,
     LookupCounters,
     NoType,
@@ -68,16 +65,6 @@ ENTRY_PREFIX = "__gnomon_entry_"  # included and partition columns, until they g
 OUTPUT_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 200  # of a batch for Spark, and of an entry, about
 
 
-def lookup_counters(spark: SparkSession) -> LookupCounters:
-    return LookupCounters(*[counter(spark) for _ in fields(LookupCounters)])
-
-
-def counter(spark: SparkSession) -> Counter:
-    """A sum over tasks: an accumulator. A session of Spark Connect has none, and counts nothing."""
-    context = context_of(spark)
-    return Count() if context is None else cast(Counter, context.accumulator(0))
-
-
 @dataclass(frozen=True)
 class JoinOptions:
     """The options of a join. `how`: a row without a match is dropped ("inner") or kept with nulls ("left").
@@ -97,7 +84,7 @@ def join_with_index(
     how: str = "inner",
     null_safe: bool = False,
     within: Sequence[str] = (),
-    counters: LookupCounters | None = None,
+    counters: JobCounters | None = None,
 ) -> DataFrame:
     """Each row of `sample` with each entry of its key: all columns of `sample`, then the columns of the index that it
     lacks (included columns, in stored types, and partition columns), then data_filename, data_offset, data_sub_offset,
@@ -105,7 +92,7 @@ def join_with_index(
 
     With how="left" a row without a match is kept, with nulls. As in SQL, a key with a null matches nothing; with
     `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
-    partition that the row names. Lazy; errors of a task fail the job."""
+    partition that the row names. `counters` gets what the tasks read and find. Lazy; errors of a task fail the job."""
     opened = open_index(index)
     sample = as_frame(spark, sample, "sample")
     keyed = with_keys(sample, opened.spec, "sample")
@@ -117,16 +104,14 @@ def join_with_index(
     added = [one.name for one in opened.spec.include if one.name not in sample.columns]
     folders = [name for name in opened.spec.partitions if name not in sample.columns]
     options = JoinOptions(how, null_safe, within, (*added, *folders))
-    found = located(spark, opened, keyed, options, counters)
+    found = located(opened, keyed, options, counters)
     entries = [column(f"{ENTRY_PREFIX}{i}").alias(name) for i, name in enumerate(options.columns)]
     given = zip(POINTER_FIELDS, POINTER_COLUMNS, strict=True) if has_pointers else ()
     pointers = [column(field.name).alias(name) for field, name in given]
     return found.select(*[column(name) for name in sample.columns], *entries, *pointers)
 
 
-def located(
-    spark: SparkSession, opened: Index, sample: DataFrame, options: JoinOptions, counters: LookupCounters | None = None
-) -> DataFrame:
+def located(opened: Index, sample: DataFrame, options: JoinOptions, counters: JobCounters | None = None) -> DataFrame:
     """A sample with the key columns of `with_keys`, each row with its entries: the columns that the options name, as
     ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec
@@ -136,9 +121,10 @@ def located(
     types = _entry_types(spec)
     kinds = [spark_type(key_type(types[name]).arrow) for name in options.columns]
     entries = [StructField(f"{ENTRY_PREFIX}{i}", kind) for i, kind in enumerate(kinds)]
-    look_up = _look_up(AtSnapshot.of(opened), options, counters or lookup_counters(spark))
+    look_up = _look_up(AtSnapshot.of(opened), options)
     schema = StructType([*sample.schema, *entries, *(() if spec.holds_values else POINTER_FIELDS)])
-    return map_batches(to_buckets(sample, spec).sortWithinPartitions(*key_names(spec)), look_up, schema)
+    rows = to_buckets(sample, spec).sortWithinPartitions(*key_names(spec))
+    return map_batches_counted(rows, look_up, schema, LookupCounters, counters)
 
 
 def _entry_types(spec: IndexSpec) -> dict[str, str]:
@@ -160,9 +146,9 @@ def check_within(names: Sequence[str], spec: IndexSpec, within: Sequence[str]) -
 
 
 def _look_up(
-    at: AtSnapshot, options: JoinOptions, counters: LookupCounters
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def look_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    at: AtSnapshot, options: JoinOptions
+) -> Callable[[Iterator[pa.RecordBatch], LookupCounters], Iterator[pa.RecordBatch]]:
+    def look_up(batches: Iterator[pa.RecordBatch], counters: LookupCounters) -> Iterator[pa.RecordBatch]:
         index = open_in_worker(at)
         types = _entry_types(index.spec)
         kinds = [key_type(types[name]).arrow for name in options.columns]
@@ -178,8 +164,8 @@ def _look_up(
                 is_matched[given] = True
                 yield from _beside(batch, given, chosen)
             counters.add(stats)
-            counters.keys.add(batch.num_rows)
-            counters.matched.add(int(is_matched.sum()))
+            counters.keys += batch.num_rows
+            counters.matched += int(is_matched.sum())
             alone = np.flatnonzero(~is_matched & (options.how == "left"))
             yield from _beside(batch, alone, [pa.nulls(len(alone), kind) for kind in kinds])
 

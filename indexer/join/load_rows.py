@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -31,15 +31,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, counter, located, lookup_counters
+from gnomon.indexer.join.key_join import POINTER_FIELDS, JoinOptions, located
 from gnomon.indexer.spark import (
     AtSnapshot,
+    JobCounters,
     arrow_schema,
     as_frame,
     as_spark,
     column,
     cores_of,
     map_batches,
+    map_batches_counted,
     open_in_worker,
     source_types,
     spark_types,
@@ -137,7 +139,7 @@ def fetched(
     given: Sequence[str],
     payload: StructType,
     report: bool,
-    counters: FetchCounters,
+    counters: JobCounters | None,
 ) -> DataFrame:
     """The columns `given` of `found`, with the rows of its pointers (`join.POINTER_FIELDS`). A row without a pointer
     stays, with nulls. Key columns of `found` are compared with the keys of the rows."""
@@ -147,7 +149,8 @@ def fetched(
     spec = FetchSpec(files, tuple(given), tuple(payload.names), schema, report)
     tasks = cores_of(found.sparkSession) * TASKS_PER_CORE
     ordered = found.repartition(tasks, column(FILE), _piece(files, found, tasks))
-    return map_batches(ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET), _fetch(spec, counters), schema)
+    rows = ordered.sortWithinPartitions(FILE, OFFSET, SUB_OFFSET)
+    return map_batches_counted(rows, _fetch(spec), schema, FetchCounters, counters)
 
 
 def _piece(files: PointedFiles, found: DataFrame, tasks: int) -> Column:
@@ -168,12 +171,12 @@ def _can_be_hashed(kind: DataType) -> bool:
     return isinstance(kind, NumericType | BinaryType | DateType | TimestampType) or kind == StringType()
 
 
-def _fetch(spec: FetchSpec, counters: FetchCounters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _fetch(spec: FetchSpec) -> Callable[[Iterator[pa.RecordBatch], FetchCounters], Iterator[pa.RecordBatch]]:
+    def fetch(batches: Iterator[pa.RecordBatch], counters: FetchCounters) -> Iterator[pa.RecordBatch]:
         reader = None
         for run in runs(batches, FILE):
             if reader is None:
-                counters.tasks.add(1)
+                counters.tasks += 1
                 reader = RowReader(spec.files.open(), spec.output_columns(), counters)
             yield from reader.rows(run)
 
@@ -187,11 +190,6 @@ INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 AS_GIVEN = tuple(zip(POINTER_COLUMNS, POINTER_FIELDS, strict=True))
 
 
-def load_counters(spark: SparkSession) -> LoadCounters:
-    sums = [counter(spark) for _ in range(5)]
-    return LoadCounters(*sums, **vars(lookup_counters(spark)))
-
-
 @patiently()
 def load(
     spark: SparkSession | None,
@@ -199,7 +197,7 @@ def load(
     keys: DataFrame | pd.DataFrame | pa.Table | pa.RecordBatchReader,
     columns: Sequence[str] | None = None,
     how: str = "inner",
-    counters: LoadCounters | None = None,
+    counters: LoadCounters | JobCounters | None = None,
     null_safe: bool = False,
     unreadable: str = "fail",
 ) -> DataFrame | pa.RecordBatchReader:
@@ -216,22 +214,22 @@ def load(
     With None in place of the session, this process loads the rows: keys are an Arrow table or a reader of Arrow
     batches, and so is the answer, whose columns have the types of the source's files (`gnomon.jobs.load.load`)."""
     if spark is None:
-        return load_locally(None, index, keys, columns, how, counters, null_safe, unreadable)
+        return load_locally(None, index, keys, columns, how, cast(LoadCounters | None, counters), null_safe, unreadable)
+    of_tasks = cast(JobCounters | None, counters)
     opened = open_index(index)
     keys = as_frame(spark, keys, "keys")
     request = LoadRequest(columns, how, null_safe, unreadable)
-    return load_keyed(spark, opened, with_keys(keys, opened.spec, "keys"), request, counters)
+    return load_keyed(opened, with_keys(keys, opened.spec, "keys"), request, of_tasks)
 
 
 def load_keyed(
-    spark: SparkSession, opened: Index, sample: DataFrame, request: LoadRequest, counters: LoadCounters | None = None
+    opened: Index, sample: DataFrame, request: LoadRequest, counters: JobCounters | None = None
 ) -> DataFrame:
     """As `load`, for a sample with the key columns of `with_keys`."""
     names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
     payload = payload_columns(opened, names, request.columns)
     check_unreadable(request.unreadable, [*names, *payload])
-    counters = counters or load_counters(spark)
-    found = located(spark, opened, sample, JoinOptions(request.how, request.null_safe), counters)
+    found = located(opened, sample, JoinOptions(request.how, request.null_safe), counters)
     types = source_types(opened, payload)
     files = PointedFiles.of_index(opened, found.columns)
     return fetched(files, found, names, types, request.unreadable == "report", counters)
@@ -244,7 +242,7 @@ def load_by_index(
     pointers: DataFrame,
     columns: Sequence[str] | None = None,
     unreadable: str = "fail",
-    counters: LoadCounters | None = None,
+    counters: JobCounters | None = None,
     format: str = "auto",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -276,7 +274,6 @@ def load_by_index(
     if not kept and not payload:
         raise UsageError("columns: none are left to load; name some")
     check_unreadable(unreadable, [*kept, *payload])
-    counters = counters or load_counters(spark)
     asked = [column(name).cast(field.dataType).alias(field.name) for name, field in AS_GIVEN]
     keys = [column(name) for name in source.keyed.columns if name.startswith(KEY_PREFIX)]
     found = source.keyed.select(*map(column, kept), *keys, *asked)

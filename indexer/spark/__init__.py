@@ -5,9 +5,11 @@
 - `session`   a Spark session, the progress of its jobs, and separate plans of scans (`OwnScans.java`)
 - `types`     columns in Spark's types
 - `keys`      keys in DataFrames
+- `arrow_tasks` functions over Arrow batches in tasks, and what they count
 """
 
-from gnomon.indexer.spark.keys import column, map_batches, quoted, route, to_buckets, with_keys
+from gnomon.indexer.spark.arrow_tasks import JobCounters, map_batches, map_batches_counted, with_column_counted
+from gnomon.indexer.spark.keys import column, quoted, route, to_buckets, with_keys
 from gnomon.indexer.spark.session import is_this_machine, keep_scans_apart, local_session, made_active, spark_stage
 from gnomon.indexer.spark.tasks import (
     SPARK_ERRORS,
@@ -62,6 +64,7 @@ __all__ = [
     "DataSourceReader",
     "DataSourceWriter",
     "InputPartition",
+    "JobCounters",
     "ReadColumn",
     "arrow_of",
     "arrow_schema",
@@ -82,6 +85,7 @@ __all__ = [
     "local_session",
     "made_active",
     "map_batches",
+    "map_batches_counted",
     "open_in_worker",
     "quoted",
     "rebalanced",
@@ -93,6 +97,7 @@ __all__ = [
     "spark_types",
     "this_task",
     "to_buckets",
+    "with_column_counted",
     "with_column_in_arrow",
     "with_keys",
     "with_read_columns",

@@ -1,16 +1,16 @@
 """Keys in DataFrames: casts to the types of the spec, and the shuffle to the tasks of their buckets."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, StructType
 
 from gnomon.btree.hashing import SEED, hash_int
-from gnomon.indexer.spark.tasks import cores_of, hands_errors_over
+from gnomon.indexer.spark.tasks import cores_of
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns
 from gnomon.jobs.load import KEY_PREFIX, NoType, check_given, key_names, typed_key
@@ -129,22 +129,3 @@ def route(number: Column, tasks: int) -> Column:
         candidate += 1
     routes = F.array(*[F.lit(values[task]) for task in range(tasks)])
     return F.get(routes, F.pmod(number, F.lit(tasks)))
-
-
-def map_batches(
-    frame: DataFrame,
-    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: StructType,
-) -> DataFrame:
-    """`mapInArrow` for columns of any name: Spark's own reads a dot in a name as a field of a struct. The function gets
-    batches with the frame's names; the batches that it yields are matched by position."""
-    names = frame.columns
-
-    @hands_errors_over
-    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
-        for batch in function(named):
-            yield pa.RecordBatch.from_arrays(batch.columns, names=[f"c{i}" for i in range(batch.num_columns)])
-
-    plain = StructType([StructField(f"c{i}", field.dataType, True) for i, field in enumerate(schema)])
-    return frame.toDF(*[f"c{i}" for i in range(len(names))]).mapInArrow(renamed, plain).toDF(*schema.names)

@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from gnomon.indexer import (
     read_index,
     write_btree,
 )
-from gnomon.indexer.spark import as_raised
+from gnomon.indexer.spark import JobCounters, as_raised
 
 job = importlib.import_module("gnomon.jobs.build.job")  # in the package, `build` is the function
 SEGMENT = "20260101T000000-000000000000"
@@ -77,6 +78,7 @@ def results(spark: SparkSession, root: Path) -> dict[str, Any]:
         F.lit("2026-01-02").alias("dt"),
     )
     found["filter_new"] = rows_of(filter_new(spark, hashed, batch))
+    found["counters"] = counted(spark, hashed, sample, batch)
     for name in (hashed, index):
         appended = append_new(spark, name, batch, "first")
         again = append_new(spark, name, batch, "first")
@@ -93,6 +95,17 @@ def results(spark: SparkSession, root: Path) -> dict[str, Any]:
         _refusal(lambda: load(spark, hashed, _with_changed_file(source, sample)).collect()),
     ]
     return json.loads(json.dumps(found).replace(str(root), "ROOT"))
+
+
+def counted(spark: SparkSession, index: str, sample: DataFrame, batch: DataFrame) -> list[dict[str, int]]:
+    """What tasks count, besides what the workers' caches change."""
+    joins, fetches, checks, empty = (JobCounters() for _ in range(4))
+    join_with_index(spark, index, sample, counters=joins).count()
+    load(spark, index, sample, counters=fetches).select("x").collect()
+    filter_new(spark, index, batch, counters=checks).count()
+    load(spark, index, sample.limit(0), counters=empty).collect()
+    counts = [asdict(one.value) for one in (joins, fetches, checks, empty)]
+    return [{name: one[name] for name in ("keys", "matched", "rows", "unreadable")} for one in counts]
 
 
 def _refusal(call: Callable[[], object]) -> list[str]:

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.indexer.jobs_of_a_session import results
+from gnomon import build
+from gnomon.indexer import join_with_index
+from gnomon.indexer.spark import JobCounters
+from gnomon.jobs.load import LoadCounters
+from tests.indexer.jobs_of_a_session import results, written
 from tests.stores.process import free_port
 
 pytestmark = pytest.mark.spark
@@ -28,6 +32,15 @@ def test_each_job_gives_the_same_on_both_kinds_of_session(spark: SparkSession, t
     for name in expected:
         assert found[name] == expected[name], name
     assert all(expected.values())
+
+
+def test_counts_come_with_the_first_action(spark: SparkSession, tmp_path: Path) -> None:
+    counters = JobCounters()
+    index = str(tmp_path / "index")
+    build(None, str(written(tmp_path)), index, ["k"])
+    rows = join_with_index(spark, index, spark.createDataFrame([("k1é",)], "k string"), counters=counters)
+    assert counters.value == LoadCounters()
+    assert (rows.count(), counters.value.keys, counters.value.matched) == (2, 1, 1)
 
 
 SERVER = """

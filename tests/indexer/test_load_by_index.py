@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from gnomon.commands.failures import one_line
 from gnomon.indexer import join_with_index, load_by_index
-from gnomon.indexer.join.load_rows import load_counters
+from gnomon.indexer.spark import JobCounters
 from gnomon.shadow import StalePointer, UsageError
 from gnomon.sources import POINTER_COLUMNS
 from tests.shadow.make_index import index_source, write_source
@@ -81,13 +81,13 @@ def test_columns_name_what_is_read_and_which_pointers_are_kept(
 def test_a_pointer_that_comes_several_times_gives_its_row_as_often(
     spark: SparkSession, lake: Path, pointers: DataFrame
 ) -> None:
-    once, counters = pointers.where("n % 10 = 1"), load_counters(spark)
+    once, counters = pointers.where("n % 10 = 1"), JobCounters()
     rows = load_by_index(spark, f"{lake}/index", once, ["text"]).collect()
     thrice = once.union(once).union(once)
     again = load_by_index(spark, f"{lake}/index", thrice, ["text"], counters=counters).collect()
     assert len(rows) > 10
     assert sorted(again) == sorted(rows * 3)
-    assert counters.rows.value == len(again)
+    assert counters.value.rows == len(again)
 
 
 def test_a_row_without_a_pointer_stays_beside_nulls(spark: SparkSession, lake: Path) -> None:

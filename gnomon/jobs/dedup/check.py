@@ -207,8 +207,8 @@ class KeyCheck:
                 found[asked[there]] = PRESENT
             if self._counters is not None:
                 self._counters.add(stats)
-                self._counters.keys.add(len(asked))
-                self._counters.matched.add(held.true_count)
+                self._counters.keys += len(asked)
+                self._counters.matched += held.true_count
         return found
 
     def _refuse_copies(self, arrays: Columns, row: int) -> NoReturn:

@@ -5,7 +5,7 @@ within a bound of memory, and looked up: the outcome of each row is a byte. The 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,7 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import Count, LookupCounters, NoType, gathered, key_names, typed_keys
+from gnomon.jobs.load import LookupCounters, NoType, gathered, key_names, typed_keys
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import Index, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
@@ -64,7 +64,7 @@ class LocalRows:
         self.engine: Engine = LocalEngine(memory)
         self._read = read
         self._memory = memory
-        self._counters = LookupCounters(*[Count() for _ in fields(LookupCounters)])
+        self._counters = LookupCounters()
 
     @cached_property
     def columns(self) -> Mapping[str, str | None]:
@@ -103,7 +103,7 @@ class LocalRows:
 
     @property
     def index_bytes_read(self) -> int:
-        return self._counters.index_bytes.value
+        return self._counters.index_bytes
 
 
 def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:

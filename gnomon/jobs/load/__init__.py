@@ -35,15 +35,13 @@ from gnomon.jobs.load.key_columns import (
     typed_key,
     typed_keys,
 )
-from gnomon.jobs.load.load_locally import LoadRequest, load, load_counters, load_locally
+from gnomon.jobs.load.load_locally import LoadRequest, load, load_locally
 from gnomon.jobs.load.row_reader import (
     ERROR,
     FILE,
     OFFSET,
     SIZE,
     SUB_OFFSET,
-    Count,
-    Counter,
     FetchCounters,
     LoadCounters,
     LookupCounters,
@@ -58,8 +56,6 @@ __all__ = [
     "OFFSET",
     "SIZE",
     "SUB_OFFSET",
-    "Count",
-    "Counter",
     "FetchCounters",
     "KeyFile",
     "LoadCounters",
@@ -80,7 +76,6 @@ __all__ = [
     "key_file",
     "key_names",
     "load",
-    "load_counters",
     "load_locally",
     "missing_keys",
     "narrowing",

@@ -4,7 +4,7 @@ The keys are taken in portions. Each portion is looked up in the index; its poin
 the rows are read in that order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,6 @@ from gnomon.jobs.load.row_reader import (
     OFFSET,
     SIZE,
     SUB_OFFSET,
-    Count,
     LoadCounters,
     OutputColumns,
     RowReader,
@@ -47,11 +46,6 @@ class LoadRequest:
     unreadable: str = "fail"
 
 
-def load_counters() -> LoadCounters:
-    """Counters of a load in this process."""
-    return LoadCounters(*[Count() for _ in fields(LoadCounters)])
-
-
 @patiently()
 def load(
     spark: None,
@@ -71,7 +65,7 @@ def load(
         raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
     request = LoadRequest(columns, how, null_safe, unreadable)
     given = reader_of(keys, KEYS)
-    return load_locally(open_index(index), given.schema, given, request, counters or load_counters())
+    return load_locally(open_index(index), given.schema, given, request, counters or LoadCounters())
 
 
 def load_locally(
@@ -118,10 +112,10 @@ def _rows(
     given = as_returned(keys, typed, sample, index.spec)
     named = pa.RecordBatch.from_arrays(typed, key_names(index.spec))
     found = _look_up(index, named, np.flatnonzero(held), request.null_safe, counters)
-    counters.keys.add(keys.num_rows)
+    counters.keys += keys.num_rows
     matched = np.unique(found.rows)
-    counters.matched.add(len(matched))
-    counters.tasks.add(1 if len(found.rows) else 0)
+    counters.matched += len(matched)
+    counters.tasks += 1 if len(found.rows) else 0
     beside = pa.RecordBatch.from_arrays([*given.columns, *typed], [*given.schema.names, *named.schema.names])
     for begin, end in found.runs():
         yield from reader.rows(found.beside(beside, begin, end))

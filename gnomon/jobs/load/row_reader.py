@@ -22,60 +22,41 @@ from gnomon.sources import NO_ROW, Numbers
 from gnomon.sources.types import int64s
 
 
-class Counter(Protocol):
-    """A sum, over the tasks of Spark (an Accumulator) or in this process (`Count`)."""
-
-    @property
-    def value(self) -> int: ...
-
-    def add(self, term: int) -> None: ...
-
-
-class Count:
-    """A sum in this process. Threads may not share it."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, term: int) -> None:
-        self.value += term
-
-
 @dataclass
 class LookupCounters:
-    """Sums over the tasks of a join, complete once its result was computed; a retried task counts twice."""
+    """What lookups of many keys read and found. Threads may not share it."""
 
-    index_bytes: Counter  # bytes read of index files and Bloom filters
-    files_spared: Counter  # ruled out by their Bloom filter; below, searches of other files in each way
-    files_by_key: Counter
-    files_by_leaf: Counter
-    files_read_whole: Counter
-    keys: Counter  # rows of the sample, and the rows that have an entry
-    matched: Counter
+    index_bytes: int = 0  # bytes read of index files and Bloom filters
+    files_spared: int = 0  # ruled out by their Bloom filter; below, searches of other files in each way
+    files_by_key: int = 0
+    files_by_leaf: int = 0
+    files_read_whole: int = 0
+    keys: int = 0  # rows of the sample, and the rows that have an entry
+    matched: int = 0
 
     def add(self, stats: MatchStats) -> None:
-        """Add the counts of a task."""
-        self.index_bytes.add(stats.bytes)
-        self.files_spared.add(stats.files_spared)
-        self.files_by_key.add(stats.files_by_key)
-        self.files_by_leaf.add(stats.files_by_leaf)
-        self.files_read_whole.add(stats.files_read_whole)
+        """Add the counts of a lookup."""
+        self.index_bytes += stats.bytes
+        self.files_spared += stats.files_spared
+        self.files_by_key += stats.files_by_key
+        self.files_by_leaf += stats.files_by_leaf
+        self.files_read_whole += stats.files_read_whole
 
 
 @dataclass
 class FetchCounters:
-    """Sums over the tasks that fetch rows; a retried task counts twice."""
+    """What fetches of rows read and found."""
 
-    source_bytes: Counter
-    map_bytes: Counter
-    rows: Counter
-    unreadable: Counter
-    tasks: Counter
+    source_bytes: int = 0
+    map_bytes: int = 0
+    rows: int = 0
+    unreadable: int = 0
+    tasks: int = 0
 
 
 @dataclass
 class LoadCounters(LookupCounters, FetchCounters):
-    """Sums over the tasks of a load, complete once its result was computed; a retried task counts twice."""
+    """What a load reads and finds."""
 
 
 OURS = "__gnomon_"  # prefix of the temporary columns of a load
@@ -271,8 +252,8 @@ class RowReader:
         self, given: pa.RecordBatch, payload: list[pa.Array], places: Numbers, error: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of the sample with their rows of the payload, at most `OUT_BYTES` at a time."""
-        self._counters.rows.add(len(places))
-        self._counters.unreadable.add(len(places) if error is not None else 0)
+        self._counters.rows += len(places)
+        self._counters.unreadable += len(places) if error is not None else 0
         kept = [given.column(name) for name in self._output.given]
         sizes = row_bytes(kept) if kept else np.zeros(len(places))
         if payload:
@@ -290,8 +271,8 @@ class RowReader:
             )
 
     def _count(self, stats: FetchReads) -> None:
-        self._counters.source_bytes.add(stats.bytes)
-        self._counters.map_bytes.add(stats.page_maps.bytes)
+        self._counters.source_bytes += stats.bytes
+        self._counters.map_bytes += stats.page_maps.bytes
 
 
 class _FileRows:

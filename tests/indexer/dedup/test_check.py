@@ -116,11 +116,11 @@ def test_copies_are_found_across_the_pieces_in_which_keys_are_looked_up(
     def status(*arguments: object) -> object:
         found = plain(*arguments)  # type: ignore[arg-type]
 
-        def in_small_pieces(batches: object) -> object:
+        def in_small_pieces(batches: object, counters: object) -> object:
             from gnomon.indexer.dedup import check
 
             check.CHUNK_ROWS = 3
-            yield from found(batches)  # type: ignore[arg-type]
+            yield from found(batches, counters)  # type: ignore[arg-type]
 
         return in_small_pieces
 

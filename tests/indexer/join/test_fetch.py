@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from gnomon.indexer.join import load_rows as fetch
@@ -35,7 +33,6 @@ from tests.sources.readers import BytesReader
 PAGES: dict[str, Any] = {"data_page_size": 20_000, "write_page_checksum": True}
 ROOT = Path(__file__).parents[3]
 ROWS = 4000
-NUMBERS = count(1 << 40)  # numbers of accumulators that no session uses
 
 
 def as_parquet(rows: list[tuple[int, str]]) -> bytes:
@@ -76,13 +73,13 @@ class Lake:
         return pa.Table.from_batches(self.batches), self.counters
 
     def answer(self, pointers: pa.Table, report: bool = False, chunk: int = 7) -> Iterator[pa.RecordBatch]:
-        self.counters = FetchCounters(*[Accumulator(next(NUMBERS), 0, AddingAccumulatorParam(0)) for _ in range(5)])
+        self.counters = FetchCounters()
         kinds = [StringType() if self.case.kind is str else LongType(), StringType()]
         fields = [StructField("n", LongType()), *map(StructField, self.columns, kinds)]
         fields += [StructField(ERROR, StringType())] if report else []
         files = PointedFiles.of_index(open_index(self.location), ["__gnomon_key_0"])
         spec = FetchSpec(files, ["n"], self.columns, StructType(fields), report)
-        return fetch._fetch(spec, self.counters)(iter(pointers.to_batches(max_chunksize=chunk)))
+        return fetch._fetch(spec)(iter(pointers.to_batches(max_chunksize=chunk)), self.counters)
 
     def expected(self) -> list[tuple[int, Any, str]]:
         return [(n, self.case.kind(number), text) for n, (number, text) in enumerate(self.rows)]
@@ -107,8 +104,8 @@ def test_a_load_of_all_rows_reads_each_byte_about_once(lake: Lake) -> None:
     assert rows_in(table) == lake.expected()
     size = lake.path.stat().st_size
     assert size > 2 * row_reader.READ_BYTES
-    assert 0.9 * size < counters.source_bytes.value < 1.4 * size  # page headers, and guesses of lengths, add some
-    assert (counters.rows.value, counters.tasks.value, counters.unreadable.value) == (ROWS, 1, 0)
+    assert 0.9 * size < counters.source_bytes < 1.4 * size  # page headers, and guesses of lengths, add some
+    assert (counters.rows, counters.tasks, counters.unreadable) == (ROWS, 1, 0)
 
 
 @pytest.mark.slow
@@ -118,7 +115,7 @@ def test_a_row_that_is_asked_for_often_is_read_once(lake: Lake) -> None:
     places = [i for i in range(few.num_rows) for _ in range(30)]
     table, often = lake.fetched(few.take(places))
     assert rows_in(table) == [lake.expected()[100 * i] for i in places]
-    assert often.source_bytes.value <= once.source_bytes.value  # the metadata is in memory
+    assert often.source_bytes <= once.source_bytes  # the metadata is in memory
 
 
 def test_what_is_handed_on_is_bounded_by_bytes_and_not_by_rows(lake: Lake) -> None:
@@ -141,7 +138,7 @@ def test_of_a_damaged_file_the_sound_rows_come_and_the_others_say_why(lake: Lake
     sound = [row[:3] for row in rows_in(table) if row[3] is None]
     assert sound == [row for row in lake.expected() if row[0] in {n for n, *_ in sound}]
     lost = [row for row in rows_in(table) if row[3] is not None]
-    assert 0 < len(lost) == counters.unreadable.value < ROWS / 2
+    assert 0 < len(lost) == counters.unreadable < ROWS / 2
     assert len(sound) + len(lost) == ROWS
     assert all(
         row[1:3] == (None, None) and row[3].startswith(str(lake.path)) and "; pointer (" in row[3] for row in lost
@@ -159,10 +156,10 @@ def test_a_value_that_does_not_fit_is_told_of_its_rows_alone(tmp_path: Path, mon
     spec = replace(index.spec, options=(("declared", "id bigint, text string"),))
     view = replace(index.view, snapshot=replace(index.view.snapshot, spec=spec))
     monkeypatch.setattr(fetch, "open_in_worker", lambda at: Index(storage_at(lake.location), view, pinned=True))
-    counters = FetchCounters(*[Accumulator(next(NUMBERS), 0, AddingAccumulatorParam(0)) for _ in range(5)])
+    counters = FetchCounters()
     fields = [StructField("n", LongType()), StructField("text", StringType()), StructField(ERROR, StringType())]
     spec = FetchSpec(PointedFiles.of_index(index, []), ["n"], ["text"], StructType(fields), True)
-    batches = fetch._fetch(spec, counters)(iter(lake.pointers.slice(0, 91).to_batches()))
+    batches = fetch._fetch(spec)(iter(lake.pointers.slice(0, 91).to_batches()), counters)
     found = rows_in(pa.Table.from_batches(batches))
     assert [(n, text) for n, text, _ in found] == [(n, "abc" if n % 10 else None) for n in range(91)]
     assert [n for n, _, error in found if error is not None] == list(range(0, 91, 10))
@@ -177,7 +174,7 @@ def test_rows_of_a_file_that_is_another_one_now_are_all_told(lake: Lake, gone: b
     with pytest.raises(StalePointer):
         lake.fetched(lake.pointers)
     table, counters = lake.fetched(lake.pointers, report=True)
-    assert counters.unreadable.value == table.num_rows == ROWS
+    assert counters.unreadable == table.num_rows == ROWS
     why = "the file is gone since it was indexed" if gone else "the file changed since it was indexed"
     assert all(text.startswith(f"{lake.path}: {why}") for text in table[ERROR].to_pylist())
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from gnomon import shadow
 from gnomon.indexer import join_with_index
-from gnomon.indexer.join.key_join import lookup_counters
+from gnomon.indexer.spark import JobCounters
 from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.storage import storage_at
 from gnomon.sources import POINTER_COLUMNS
@@ -169,12 +169,12 @@ def test_every_key_type_equals_a_plain_join(spark: SparkSession, tmp_path: Path)
 def test_how_index_files_were_asked_is_counted(spark: SparkSession, crawl: Path, tmp_path: Path) -> None:
     """No worker has the index open: workers keep small files that were read."""
     index_source(crawl / "source", tmp_path / "index", ["url"], 3)
-    counters = lookup_counters(spark)
+    counters = JobCounters()
     sample = source_of(spark, crawl).select("url").distinct()
     assert join_with_index(spark, f"{tmp_path}/index", sample, counters=counters).count() > 1000
-    ways = (counters.files_by_key, counters.files_by_leaf, counters.files_read_whole)
-    assert sum(way.value for way in ways) > 0
-    assert counters.index_bytes.value > 0
+    counts = counters.value
+    assert counts.files_by_key + counts.files_by_leaf + counts.files_read_whole > 0
+    assert counters.value.index_bytes > 0
 
 
 def test_pointers_lead_to_the_rows(spark: SparkSession, crawl: Path) -> None:

@@ -15,7 +15,7 @@ from gnomon import shadow
 from gnomon.commands.failures import one_line
 from gnomon.indexer import IndexManager, build, join_with_index, load, load_by_index, read_index
 from gnomon.indexer.join import load_rows as fetch
-from gnomon.indexer.join.load_rows import load_counters
+from gnomon.indexer.spark import JobCounters
 from tests.shadow.make_index import index_source, write_source
 
 pytestmark = pytest.mark.spark
@@ -70,13 +70,13 @@ def test_only_the_columns_asked_for_are_read(spark: SparkSession, tmp_path: Path
     pq.write_table(rows, tmp_path / "source/p.parquet", compression="none", data_page_size=20_000)
     build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["k"], buckets=2)
     keys = spark.range(0, 500, 5).toDF("k")
-    narrow, wide = load_counters(spark), load_counters(spark)
+    narrow, wide = JobCounters(), JobCounters()
     loaded = load(spark, str(tmp_path / "index"), keys, ["n"], counters=narrow).collect()
     assert sorted(tuple(row) for row in loaded) == [(k, k) for k in range(0, 500, 5)]
     load(spark, str(tmp_path / "index"), keys, counters=wide).collect()
-    assert wide.source_bytes.value > 100 * 2000
-    assert 0 < narrow.source_bytes.value < wide.source_bytes.value / 5
-    assert narrow.index_bytes.value > 0
+    assert wide.value.source_bytes > 100 * 2000
+    assert 0 < narrow.value.source_bytes < wide.value.source_bytes / 5
+    assert narrow.value.index_bytes > 0
 
 
 def test_neither_index_nor_payload_is_shuffled(spark: SparkSession, crawl: Path) -> None:
@@ -96,15 +96,15 @@ def test_a_file_of_which_much_is_wanted_is_many_tasks_that_read_it_once(
     rows = pa.table({"k": pa.array([None if i == 7 else i for i in range(4000)], pa.int64()), "text": texts})
     write_source(tmp_path / "source", {"a.parquet": rows}, row_group_size=2000, use_dictionary=False, **PAGES)
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
-    counters = load_counters(spark)
+    counters = JobCounters()
     keys = spark.range(-10, 4000).select(F.when(F.col("id") < 0, None).otherwise(F.col("id")).alias("k"))
     loaded = load(spark, str(tmp_path / "index"), keys, counters=counters, null_safe=True).select("k", "text").collect()
     found = sorted((-1 if row.k is None else row.k, int(row.text[:5])) for row in loaded)
     assert found == [(-1, 7)] * 10 + [(i, i) for i in range(4000) if i != 7]
-    assert counters.tasks.value > 2
+    assert counters.value.tasks > 2
     size = (tmp_path / "source/a.parquet").stat().st_size
-    assert counters.source_bytes.value < 1.5 * size
-    assert (counters.keys.value, counters.matched.value, counters.rows.value) == (4010, 4009, 4009)
+    assert counters.value.source_bytes < 1.5 * size
+    assert (counters.value.keys, counters.value.matched, counters.value.rows) == (4010, 4009, 4009)
 
 
 def test_keys_are_cast_to_the_types_of_the_index(spark: SparkSession, tmp_path: Path) -> None:

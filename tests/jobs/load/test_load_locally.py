@@ -13,7 +13,7 @@ import pytest
 
 from gnomon.base.errors import GnomonError
 from gnomon.jobs.build import build
-from gnomon.jobs.load import ERROR, LoadRequest, load, load_counters, load_locally
+from gnomon.jobs.load import ERROR, LoadCounters, LoadRequest, load, load_locally
 from gnomon.shadow import UsageError, open_index
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
 from tests.profiles import cases
@@ -101,16 +101,16 @@ def test_rows_of_a_changed_file_fail_or_are_reported(lake: Path) -> None:
     keys = pa.table({"k": [5]})
     with pytest.raises(StalePointer, match="the file is gone since it was indexed"):
         rows_of(lake, keys)
-    counters = load_counters()
+    counters = LoadCounters()
     request = LoadRequest(unreadable="report")
     loaded = load_locally(
         open_index(lake / "index"), keys.schema, iter(keys.to_batches()), request, counters
     ).read_all()
     gone = [row for row in loaded.to_pylist() if row[ERROR] is not None]
-    assert [(row["n"], row["dt"]) for row in gone] == [(None, None)] * counters.unreadable.value
-    assert 0 < len(gone) < loaded.num_rows == counters.rows.value
+    assert [(row["n"], row["dt"]) for row in gone] == [(None, None)] * counters.unreadable
+    assert 0 < len(gone) < loaded.num_rows == counters.rows
     assert {row["dt"] for row in loaded.to_pylist() if row[ERROR] is None} == {"0", "2"}
-    assert (counters.keys.value, counters.matched.value) == (1, 1)
+    assert (counters.keys, counters.matched) == (1, 1)
 
 
 def test_columns_have_the_widest_type_of_the_files(tmp_path: Path) -> None:

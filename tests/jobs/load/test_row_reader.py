@@ -1,7 +1,6 @@
 """Rows by pointers, where the file changes meanwhile, and where Dione's pointers lead to no row."""
 
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.jobs.load import FILE, OFFSET, SIZE, SUB_OFFSET, Count, FetchCounters, OutputColumns, RowReader
+from gnomon.jobs.load import FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, OutputColumns, RowReader
 from gnomon.shadow.errors import StalePointer
 from gnomon.shadow.rows_of_files import NamedFiles
 
@@ -30,7 +29,7 @@ def read(files: NamedFiles, path: Path, pointers: list[tuple[int, int]], size: i
             SIZE: pa.array([size] * len(pointers), pa.int32()),
         }
     )
-    counters = FetchCounters(*[Count() for _ in fields(FetchCounters)])
+    counters = FetchCounters()
     return [tuple(row.values()) for batch in RowReader(files, output, counters).rows(run) for row in batch.to_pylist()]
 
 
