@@ -1,16 +1,19 @@
 """A Spark session for the tests that ask for one. Nothing of Spark is imported before."""
 
+import json
 import os
+import subprocess
 import sys
 import uuid
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.java import start_quickly, train
+from tests.stores.process import free_port
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 start_quickly()
 CONNECT = "GNOMON_TEST_CONNECT"  # environment variable: the tests' session is one of Spark Connect
 SETTINGS_OF_CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timeType.enabled": "true",
     "spark.ui.enabled": "false",
@@ -56,19 +62,43 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.stop()
 
 
+SERVER = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]")
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
+builder.getOrCreate()
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def connect_server(conf: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A server of Spark Connect, in another process of this machine, on a port of its own: its URL."""
+    port = str(free_port())
+    settings = {**SETTINGS_OF_CONNECT, "spark.connect.grpc.binding.port": port, **(conf or {})}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", SERVER, json.dumps(settings)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        assert server.stdout is not None
+        try:
+            assert any(line == "up\n" for line in server.stdout)
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
 def connect_session(conf: dict[str, str]) -> Iterator["SparkSession"]:
     """A session of Spark Connect, whose server runs in another process of this machine."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.remote("local[2]")
-    for name, value in {**SETTINGS_OF_CONNECT, **conf}.items():
-        builder = builder.config(name, value)
-    with warnings.catch_warnings():  # settings of the server, which take effect when it starts
-        warnings.simplefilter("ignore")
-        session = builder.getOrCreate()
-    yield session
-    session.stop()
+    with connect_server(conf) as place:
+        session = SparkSession.builder.remote(place).getOrCreate()
+        yield session
+        session.stop()
 
 
 @pytest.fixture

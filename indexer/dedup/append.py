@@ -231,18 +231,20 @@ def append_batches(
     null_keys: str = "dedup",
     on_result: Callable[[DedupResult], None] | None = None,
     origin: Origin | None = None,
+    stream: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Make the function for `stream.writeStream.foreachBatch`: it appends the new rows of each micro-batch
     (`append_new`).
 
-    The id of a batch is the id of the query, which its checkpoint keeps, and the number of the micro-batch. A
+    The id of a batch is the id of the query, which its checkpoint keeps, and the number of the micro-batch. `stream` is
+    a name of your own in place of the query's id, which Spark Connect does not tell: one for each checkpoint. A
     micro-batch that runs again is recognised; other rows with a known id are a UsageError. So the query must give the
     same rows when it runs again: no rand(), no uuid(). `on_result` is called with the result of each micro-batch.
     `origin` says how to build the index where there is none."""
     place = as_location(index)
 
     def append_batch(batch: DataFrame, number: int) -> None:
-        batch_id = f"{_query_id(place, batch)}-{number}"
+        batch_id = f"{stream or _query_id(place, batch)}-{number}"
         spark = batch.sparkSession
         result = append_new(
             spark, place, batch, batch_id, scope=scope, order_by=order_by, null_keys=null_keys, origin=origin
@@ -258,8 +260,8 @@ def _query_id(index: str, batch: DataFrame) -> str:
     context = context_of(batch.sparkSession)
     if context is None:
         raise UsageError(
-            "append_batches needs a Spark session of its own JVM, found Spark Connect; run the query in a "
-            "program that Spark itself starts (spark-submit); nothing was appended",
+            "Spark Connect does not tell the id of the query; name it: append_batches(..., stream='orders'), with "
+            "another name for each checkpoint; nothing was appended",
             index,
         )
     found = context.getLocalProperty(QUERY_ID)

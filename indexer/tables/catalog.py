@@ -1,11 +1,12 @@
 """Tables of Spark's catalog: their formats and properties, their columns in the types of sources and keys, and the
-places of their partitions. The only module that reads the catalog, through the session's JVM. The answers are JSON,
-with one call for all partitions."""
+places of their partitions. The only module that reads the catalog: through the session's JVM, with one call for all
+partitions; on Spark Connect by SQL, with one statement for each partition. The answers are JSON."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-from urllib.parse import unquote
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
 
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
-from gnomon.indexer.spark import VARIANTS, arrow_of, quoted
+from gnomon.indexer.spark import VARIANTS, arrow_of, context_of, quoted
 from gnomon.jobs.files import CatalogTable
 from gnomon.jobs.load import NoType
 from gnomon.shadow.errors import KeyTypeError, ShadowError, SourceNotFound, StorageError, UsageError
@@ -244,6 +245,8 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
 
 NOT_THERE = ("[TABLE_OR_VIEW_NOT_FOUND", "[SCHEMA_NOT_FOUND")  # the beginnings of errors of Spark
 SESSION_CATALOG = "spark_catalog"
+SCHEMA_URL, REDACTED = "avro.schema.url", "*********(redacted)"
+SIDE_BY_SIDE = 8  # statements on Spark Connect
 LAKE_PROVIDERS = ("delta", "iceberg", "hudi")
 
 
@@ -251,7 +254,7 @@ def read_table(spark: SparkSession, source: str) -> CatalogTable | LakeSource:
     """The table `table:db.name` of the catalog, which may be a Delta or Iceberg table. SourceNotFound where there is
     none; UsageError, with the reason, for one that cannot be indexed."""
     asked = source.removeprefix(TABLE_PREFIX)
-    found = _Found(spark, asked)
+    found = _found(spark, asked)
     table, storage = found.table, found.table["storage"]
     if table["type"] == "VIEW":
         raise UsageError("a view has no files; name the table that it is of", source)
@@ -297,9 +300,8 @@ def add_partitions(spark: SparkSession, source: str, root: str, folders: Collect
     the partition exists in another folder."""
     name = ".".join(map(quoted, source.removeprefix(TABLE_PREFIX).split(".")))
     for folder in sorted(set(folders) - _folders(spark, source, root)):
-        values = partition_values(folder).items()
-        spec = ", ".join(f"{quoted(column)}={'null' if text is None else _literal(text)}" for column, text in values)
         try:
+            spec = _partition_spec(folder)
             spark.sql(f"ALTER TABLE {name} ADD PARTITION ({spec}) LOCATION {_literal(f'{root}/{folder}')}")
         except AnalysisException as error:
             if folder not in _folders(spark, source, root):  # otherwise another program registered it
@@ -320,6 +322,12 @@ def default_location(spark: SparkSession, table: str) -> str:
 def _folders(spark: SparkSession, source: str, root: str) -> set[str]:
     """The folders of a table's partitions, relative to a root."""
     return set(folders_table(spark, source, root).folders.values())
+
+
+def _partition_spec(folder: str) -> str:
+    """The columns and values of a partition in SQL, from the names of its folders."""
+    values = partition_values(folder).items()
+    return ", ".join(f"{quoted(column)}={'null' if text is None else _literal(text)}" for column, text in values)
 
 
 def _literal(text: str) -> str:
@@ -364,45 +372,126 @@ def _location(uri: str) -> str:
     return storage_at(unquote(uri)).root
 
 
-class _Found:
+class _Found(Protocol):
     """A table in the session catalog."""
-
-    def __init__(self, spark: SparkSession, asked: str) -> None:
-        session = getattr(spark, "_jsparkSession", None)
-        if session is None:
-            raise UsageError("this session (Spark Connect) gives no access to its catalog", f"{TABLE_PREFIX}{asked}")
-        self._jvm: Any = spark._jvm
-        state = session.sessionState()
-        self._catalog = state.catalog()
-        try:
-            parts = json.loads(self._json(state.sqlParser().parseMultipartIdentifier(asked)))
-        except ParseException:
-            raise UsageError("expected table:name or table:database.name", f"{TABLE_PREFIX}{asked}") from None
-        parts = parts[1:] if len(parts) > 2 and parts[0] == SESSION_CATALOG else parts
-        if len(parts) > 2:
-            raise UsageError(f"tables of other catalogs than {SESSION_CATALOG} are not read", f"{TABLE_PREFIX}{asked}")
-        parts = parts if len(parts) > 1 else [self._catalog.getCurrentDatabase(), *parts]
-        self._name = state.sqlParser().parseTableIdentifier(".".join("`" + p.replace("`", "``") + "`" for p in parts))
-        try:
-            self._table = self._catalog.getTableMetadata(self._name)
-        except AnalysisException as error:
-            reason = words_of(error).partition(". ")[0]
-            if not str(error).startswith(NOT_THERE):
-                what = f"the catalog of this Spark session cannot be read ({reason})"
-                action = Action.CHECK_SESSION_CATALOG
-                raise StorageError(what, f"{TABLE_PREFIX}{asked}", action=action) from None
-            what = f"not in the catalog of this Spark session ({reason})"
-            raise SourceNotFound(what, f"{TABLE_PREFIX}{asked}", action=Action.NAME_TABLE) from None
 
     @property
     def name(self) -> str:
         """Database and table, in the catalog's spelling."""
+        ...
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The catalog's properties of the table."""
+        ...
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """The partitions: `spec`, the texts of the values by column, and `storage`."""
+        ...
+
+
+def _found(spark: SparkSession, asked: str) -> _Found:
+    """A table by its name. UsageError for a name of another form or catalog, SourceNotFound where there is none."""
+    source = f"{TABLE_PREFIX}{asked}"
+    try:
+        return _InJvm(spark, asked) if context_of(spark) is not None else _InSql(spark, asked)
+    except ParseException:
+        raise UsageError("expected table:name or table:database.name", source) from None
+    except AnalysisException as error:
+        reason = words_of(error).partition(". ")[0]
+        if not str(error).startswith(NOT_THERE):
+            what = f"the catalog of this Spark session cannot be read ({reason})"
+            raise StorageError(what, source, action=Action.CHECK_SESSION_CATALOG) from None
+        what = f"not in the catalog of this Spark session ({reason})"
+        raise SourceNotFound(what, source, action=Action.NAME_TABLE) from None
+
+
+def _other_catalog(asked: str) -> UsageError:
+    return UsageError(f"tables of other catalogs than {SESSION_CATALOG} are not read", f"{TABLE_PREFIX}{asked}")
+
+
+class _InSql:
+    """A table of a session of Spark Connect, by `DESCRIBE ... AS JSON`."""
+
+    def __init__(self, spark: SparkSession, asked: str) -> None:
+        self._spark = spark
+        try:
+            found = spark.catalog.getTable(asked)
+        except AnalysisException as error:
+            if str(error).startswith("[REQUIRES_SINGLE_PART_NAMESPACE"):
+                raise _other_catalog(asked) from None
+            raise
+        if found.isTemporary:
+            raise UsageError("a temporary view has no files; name a table", f"{TABLE_PREFIX}{asked}")
+        if found.catalog != SESSION_CATALOG:
+            raise _other_catalog(asked)
+        parts = [SESSION_CATALOG, *(found.namespace or ()), found.name]
+        self.name = ".".join(parts[1:])
+        self._quoted = ".".join(map(quoted, parts))
+        self._told = self._described("")
+
+    def _described(self, of: str) -> dict[str, Any]:
+        [row] = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._quoted} {of} AS JSON").collect()
+        told: dict[str, Any] = json.loads(row[0])
+        return told
+
+    @property
+    def table(self) -> dict[str, Any]:
+        told = self._told
+        if told.get("table_properties", {}).get(SCHEMA_URL) == REDACTED:
+            what = f"the server hides {SCHEMA_URL}; set avro.schema.literal, or spark.sql.redaction.options.regex"
+            raise UsageError(what, f"{TABLE_PREFIX}{self.name}")
+        is_view = told["type"] == "VIEW"
+        return {
+            "type": told["type"],
+            "provider": told.get("provider", HIVE).lower(),
+            "tracked": told.get("partition_provider") == "Catalog",
+            "storage": _storage_of(told),
+            "properties": told.get("table_properties", {}),
+            "partitions": told.get("partition_columns", []),
+            "schema": None if is_view else json.loads(self._spark.table(self._quoted).schema.json()),
+        }
+
+    def partitions(self) -> list[dict[str, Any]]:
+        names = [row[0] for row in self._spark.sql(f"SHOW PARTITIONS {self._quoted}").collect()]
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            told = pool.map(self._described, [f"PARTITION ({_partition_spec(name)})" for name in names])
+            return [{"spec": one["partition_values"], "storage": _storage_of(one)} for one in told]
+
+
+def _storage_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The storage of a table or partition in the members that the catalog's own JSON has."""
+    place = told.get("location")
+    return {
+        "locationUri": quote(place, safe="/:") if place else None,
+        "serde": told.get("serde_library"),
+        "inputFormat": told.get("input_format"),
+        "properties": told.get("storage_properties"),
+    }
+
+
+class _InJvm:
+    """A table of a session of this process."""
+
+    def __init__(self, spark: SparkSession, asked: str) -> None:
+        self._jvm: Any = spark._jvm
+        state: Any = spark._jsparkSession.sessionState()
+        self._catalog = state.catalog()
+        parts = json.loads(self._json(state.sqlParser().parseMultipartIdentifier(asked)))
+        parts = parts[1:] if len(parts) > 2 and parts[0] == SESSION_CATALOG else parts
+        if len(parts) > 2:
+            raise _other_catalog(asked)
+        parts = parts if len(parts) > 1 else [self._catalog.getCurrentDatabase(), *parts]
+        self._name = state.sqlParser().parseTableIdentifier(".".join("`" + p.replace("`", "``") + "`" for p in parts))
+        self._table = self._catalog.getTableMetadata(self._name)
+
+    @property
+    def name(self) -> str:
         name = self._table.identifier()
         return f"{name.database().get()}.{name.table()}"
 
     @property
     def table(self) -> dict[str, Any]:
-        """The catalog's properties of the table."""
         table = self._table
         provider = table.provider()
         return {

@@ -1,5 +1,5 @@
 """The jobs on a Spark session, and what they give: the same on each kind of session. As a program it runs them on a
-session of Spark Connect, and prints the results as JSON: `python -m tests.indexer.jobs_of_a_session FOLDER`."""
+session of Spark Connect, and prints the results as JSON: `python -m tests.indexer.jobs_of_a_session SERVER FOLDER`."""
 
 import hashlib
 import importlib
@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 
 from gnomon import GnomonError, open_index
 from gnomon.indexer import (
+    IndexManager,
+    append_batches,
     append_new,
     build,
     filter_new,
@@ -89,12 +91,56 @@ def results(spark: SparkSession, root: Path) -> dict[str, Any]:
     found["rows"] = [sorted(map(str, open_index(name).range())) for name in (hashed, index)]
     write_btree(batch.select("k", "n"), str(root / "folder"), ["k"], 2)
     found["write_btree"] = sorted(map(str, open_index(str(root / "folder")).range()))
+    found["append_batches"] = streamed(spark, hashed, root)
+    found["table"] = of_table(spark, root)
     found["errors"] = [
         _refusal(lambda: build(spark, str(source), index, ["n"])),
         _refusal(lambda: load(spark, hashed, sample, ["nowhere"])),
         _refusal(lambda: load(spark, hashed, _with_changed_file(source, sample)).collect()),
     ]
     return json.loads(json.dumps(found).replace(str(root), "ROOT"))
+
+
+def streamed(spark: SparkSession, index: str, root: Path) -> list[Any]:
+    """Two micro-batches, one of which is half known, appended by a query that runs again afterwards."""
+    (root / "in").mkdir()
+    for number in range(2):
+        rows = [{"k": f"s{i + 5 * number}", "n": i, "x": 1.5, "dt": "2026-01-02"} for i in range(10)]
+        (root / f"in/{number}.json").write_text("\n".join(map(json.dumps, rows)))
+    lines = spark.readStream.schema("k string, n bigint, x double, dt string").option("maxFilesPerTrigger", 1)
+    for checkpoint in ("one", "two"):  # the second query's micro-batches are known by their names and rows
+        writer = lines.json(str(root / "in")).writeStream.foreachBatch(append_batches(index, stream="s"))
+        query = writer.option("checkpointLocation", str(root / checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+    return [[row["k"], row["n"]] for row in open_index(index).range(prefix="s")]
+
+
+def of_table(spark: SparkSession, root: Path) -> list[Any]:
+    """An index of a table of the catalog: a partition with a slash in its name, one without a value, one elsewhere."""
+    spark.sql("DROP TABLE IF EXISTS jobs_of_a_session")
+    spark.sql(
+        "CREATE TABLE jobs_of_a_session (k string, n bigint, `d d` string) USING parquet PARTITIONED BY (`d d`) "
+        f"LOCATION '{root}/table'"
+    )
+    spark.sql(f"ALTER TABLE jobs_of_a_session ADD PARTITION (`d d`='c') LOCATION '{root}/some %41 where'")
+    for value in ("a/b", None, "c"):
+        rows = spark.range(10).select(
+            F.concat(F.lit(f"{value}"), F.col("id")).alias("k"), F.col("id").alias("n"), F.lit(value).alias("d d")
+        )
+        rows.write.insertInto("jobs_of_a_session")
+    index = str(root / "of table")
+    manager = IndexManager.create_new(spark, "jobs_of_a_session", "index_of_session", ["k"], ["n"], location=index)
+    manager.append_missing_partitions()
+    opened = open_index(index)
+    found = [
+        sorted(map(str, opened.range())),
+        opened.fetch("c1"),
+        rows_of(spark.table("index_of_session").where("k = 'None3'").select("k", "n", "d d")),
+        [_refusal(lambda name=name: build(spark, f"table:{name}", index, ["k"])) for name in ("nope", "a b", "x.y.z")],
+    ]
+    spark.sql("DROP TABLE index_of_session")
+    spark.sql("DROP TABLE jobs_of_a_session")
+    return found
 
 
 def counted(spark: SparkSession, index: str, sample: DataFrame, batch: DataFrame) -> list[dict[str, int]]:
@@ -113,7 +159,7 @@ def _refusal(call: Callable[[], object]) -> list[str]:
         with as_raised():
             call()
     except GnomonError as error:
-        return [type(error).__name__, str(error).split(";")[0]]
+        return [type(error).__name__, str(error).split(";")[0].split(" (")[0]]  # not in Spark's words
     return []
 
 
@@ -123,14 +169,13 @@ def _with_changed_file(source: Path, sample: DataFrame) -> DataFrame:
     return sample
 
 
-def main(root: Path) -> None:
-    builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "4")
+def main(server: str, root: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+        spark = SparkSession.builder.remote(server).getOrCreate()
     print(json.dumps(results(spark, root)))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))

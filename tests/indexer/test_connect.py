@@ -15,7 +15,7 @@ from gnomon.indexer import join_with_index
 from gnomon.indexer.spark import JobCounters
 from gnomon.jobs.load import LoadCounters
 from tests.indexer.jobs_of_a_session import results, written
-from tests.stores.process import free_port
+from tests.spark_fixtures import connect_server
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
@@ -23,8 +23,9 @@ pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pys
 
 def test_each_job_gives_the_same_on_both_kinds_of_session(spark: SparkSession, tmp_path: Path) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-m", "tests.indexer.jobs_of_a_session", str(tmp_path / "connect")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    with connect_server() as place:
+        command = [sys.executable, "-m", "tests.indexer.jobs_of_a_session", place, str(tmp_path / "connect")]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     expected = results(spark, tmp_path / "classic")
@@ -43,30 +44,12 @@ def test_counts_come_with_the_first_action(spark: SparkSession, tmp_path: Path) 
     assert (rows.count(), counters.value.keys, counters.value.matched) == (2, 1, 1)
 
 
-SERVER = """
-import sys, time
-from pyspark.sql import SparkSession
-settings = {
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": sys.argv[1],
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
-}
-builder = SparkSession.builder.master("local[2]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-builder.getOrCreate()
-print("up", flush=True)
-sys.stdin.read()
-"""
 CLIENT = """
 import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.indexer.jobs_of_a_session import results
-session = SparkSession.builder.remote(f"sc://127.0.0.1:{sys.argv[1]}").getOrCreate()
+session = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 print(json.dumps(results(session, Path(sys.argv[2]))))
 """
 OF_CLIENTS = (
@@ -78,22 +61,15 @@ OF_CLIENTS = (
 @pytest.mark.nightly
 def test_a_client_without_java_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """It has the package for clients of Spark Connect alone, without py4j, and no Java."""
-    python, port = tmp_path / "venv" / "bin" / "python", str(free_port())
+    python = tmp_path / "venv" / "bin" / "python"
     needs = [one for one in requires("gnomon-index") or () if "extra ==" not in one]
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True)
     subprocess.run([*uv, "pip", "install", "-q", "--python", str(python), *needs, *OF_CLIENTS], check=True)
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-c", SERVER, port]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as server:
-        assert server.stdout is not None
-        try:
-            assert any(line == "up\n" for line in server.stdout)
-            there = {"PATH": str(tmp_path), "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)}
-            (tmp_path / "client.py").write_text(CLIENT)
-            asked = [str(python), str(tmp_path / "client.py"), port, str(tmp_path / "client")]
-            done = subprocess.run(asked, capture_output=True, text=True, env=there, timeout=600, check=False)
-        finally:
-            server.terminate()
+    (tmp_path / "client.py").write_text(CLIENT)
+    there = {"PATH": str(tmp_path), "PYTHONPATH": os.getcwd(), "HOME": str(tmp_path)}
+    with connect_server() as place:
+        asked = [str(python), str(tmp_path / "client.py"), place, str(tmp_path / "client")]
+        done = subprocess.run(asked, capture_output=True, text=True, env=there, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == results(spark, tmp_path / "classic")

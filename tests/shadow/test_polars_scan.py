@@ -99,7 +99,8 @@ def test_any_conditions_give_the_rows_that_polars_reads(lake: tuple[Path, pl.Laz
     index, everything = lake
     chance, frame = random.Random(5), scan_polars(index)
     assert frame.collect_schema() == everything.collect_schema()
-    same(frame.collect(), everything.collect())
+    rows_there = everything.collect()  # Polars skips row groups by statistics of `i + 1` that overflow
+    same(frame.collect(), rows_there)
     opened = open_index(str(index))
     narrowed = rows = 0
     for _ in range(examples(120)):
@@ -108,7 +109,7 @@ def test_any_conditions_give_the_rows_that_polars_reads(lake: tuple[Path, pl.Laz
             condition &= some_condition(chance)
         columns = chance.sample(list(VALUES), chance.randint(1, 7))
         asked = frame.filter(condition).select(columns)
-        expected = everything.filter(condition).select(columns).collect()
+        expected = rows_there.filter(condition).select(columns)
         same(asked.collect(engine=chance.choice(["in-memory", "streaming"])), expected)
         assert asked.select(pl.len()).collect().item() == len(expected)
         selection = selection_of(condition, entry_columns(opened.spec))

@@ -152,6 +152,6 @@ def test_without_a_query_or_with_spark_connect_nothing_is_appended(spark: SparkS
     with pytest.raises(UsageError, match="this is no micro-batch of a query: the thread has no sql"):
         append(spark.createDataFrame([(50, "x", "mon")], SCHEMA), 0)
     remote: Any = SimpleNamespace(sparkSession=object())  # of Spark Connect: its session has no context
-    with pytest.raises(UsageError, match="found Spark Connect; run the query in a program that Spark itself starts"):
+    with pytest.raises(UsageError, match="Spark Connect does not tell the id of the query; name it"):
         append(remote, 0)
     assert there(lake) == list(range(10))
