@@ -1,6 +1,7 @@
 """gnomon inspect and history: what an index covers, and its kept snapshots."""
 
 from collections import Counter
+from dataclasses import asdict
 from json import loads
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND
 from gnomon.commands.output import IndexFolder, complain, counted, megabytes, print_json, say
+from gnomon.jobs.files import Access, check_access
 from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index, to_json
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
@@ -27,9 +29,18 @@ def inspect(
     stats: Annotated[
         bool, typer.Option("--stats", help="Also scan the index: distinct, least, greatest and most frequent keys.")
     ] = False,
+    access: Annotated[
+        bool,
+        typer.Option(
+            "--check-access", help="Try the reads and create-only writes of jobs instead, at a source or an index."
+        ),
+    ] = False,
 ) -> None:
     """Show keys, rows, bytes, buckets, partitions, the files of the source that are not covered yet, and whether a
     plain table on the folder shows the same."""
+    if access:
+        _show_access(check_access(index), json)
+        return
     opened = _opened(index)
     facts = describe(opened)
     if stats:
@@ -39,6 +50,22 @@ def inspect(
         return
     for line in as_text(facts):
         say(line)
+
+
+def _show_access(access: Access, as_json: bool) -> None:
+    """Print what was tried. Exit with FAILED where a look-up or a build could not read."""
+    if as_json:
+        print_json({**asdict(access), "can_read": access.can_read, "can_write": access.can_write})
+    else:
+        say(f"{access.place}\n  credentials: {access.credentials}")
+        for step, what in access.found.items():
+            say(f"  ok       {step}: {what}")
+        for step, what in access.refused.items():
+            say(f"  refused  {step}: {what}")
+        say(f"Builds and look-ups {'can' if access.can_read else 'cannot'} read it.")
+        say(f"Jobs {'can' if access.can_write else 'cannot'} write there.")
+    if not access.can_read:
+        raise typer.Exit(FAILED)
 
 
 def _opened(index: str) -> Index:

@@ -2,8 +2,10 @@
 
 - `source_files`    rows, columns and fingerprints of each file, and what tasks read of it
 - `catalog_tables`  tables of a catalog as sources
+- `access`          whether jobs may read a place and write there
 """
 
+from gnomon.jobs.files.access import Access, check_access
 from gnomon.jobs.files.catalog_tables import CatalogTable, ReadTable, is_table, named_source, no_catalog
 from gnomon.jobs.files.source_files import (
     MOST_TASKS,
@@ -30,9 +32,11 @@ from gnomon.jobs.files.source_files import (
 __all__ = [
     "MOST_TASKS",
     "READERS",
+    "Access",
     "CatalogTable",
     "Described",
     "ReadTable",
+    "check_access",
     "check_names",
     "check_unchanged",
     "check_visible",
