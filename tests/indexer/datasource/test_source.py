@@ -242,7 +242,8 @@ def test_columns_are_named_as_the_source_names_them_and_never_twice(spark: Spark
 
 
 @sources
-def test_errors_are_one_line_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_one_line_with_what_to_do(classic: SparkSession, tmp_path: Path) -> None:
+    spark = classic
     register(spark)
     crawl(tmp_path, ["url"], flat=False)
     location = str(tmp_path / "index")
@@ -318,8 +319,9 @@ def test_without_pruning_the_rows_are_the_same(spark: SparkSession, lakes: dict[
 
 
 @pushing
-def test_a_date_that_python_does_not_hold_is_compared_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_date_that_python_does_not_hold_is_compared_by_spark(classic: SparkSession, tmp_path: Path) -> None:
     """Spark cannot plan a scan with this filter and raises an error; another form of the query works."""
+    spark = classic
     register(spark)
     dates = pa.array([-800_000, 0, None], pa.int32()).cast(pa.date32())
     write_source(tmp_path / "source", {"p.parquet": pa.table({"d": dates})})

@@ -19,7 +19,7 @@ from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.killable import Kill, Killable
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("classic")]
 
 SCHEMA = "k bigint, word string, day string"
 
