@@ -11,6 +11,7 @@ from tests.stores.hdfs import hdfs_cluster
 from tests.stores.iceberg_rest import rest_catalog
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
+from tests.stores.web import Hub, WebServer
 
 
 @pytest.fixture(scope="session")
@@ -78,3 +79,18 @@ def remote_store(request: pytest.FixtureRequest) -> Store:
 @pytest.fixture
 def remote_root(remote_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return remote_store.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+
+
+@pytest.fixture
+def hub(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub whose large files are on another server."""
+    with Hub(web) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield server

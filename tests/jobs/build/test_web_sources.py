@@ -1,18 +1,25 @@
 """Sources on the web: rows by key from a URL and from a data set of a hub, builds that see what changed."""
 
 import io
-from collections.abc import Iterator
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import gnomon
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
+from gnomon.service.settings import Settings
 from gnomon.shadow import StalePointer, open_index
 from gnomon.shadow.errors import SourceNotFound, StorageError, UsageError
+from tests.service.lake import Client
 from tests.stores.web import Asked, Hub, Reply, WebServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DATA_SET = "hf://datasets/owner/name"
 
@@ -26,18 +33,11 @@ def rows(first: int, word: str = "row", count: int = 10) -> bytes:
 
 
 @pytest.fixture
-def web() -> Iterator[WebServer]:
-    with WebServer() as server:
-        yield server
-
-
-@pytest.fixture
-def hub(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with Hub(web) as server:
-        server.token = "TOKEN"
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.setenv("HF_TOKEN", "TOKEN")
-        yield server
+def hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """A hub that asks for a token."""
+    hub.token = "TOKEN"
+    monkeypatch.setenv("HF_TOKEN", "TOKEN")
+    return hub
 
 
 @pytest.mark.parametrize("etag", ["strong", "weak", "none"])
@@ -77,6 +77,21 @@ def test_a_file_that_changes_while_it_is_indexed_is_not_committed(web: WebServer
         build(None, f"{web.address}/f.parquet", tmp_path / "index", ["k"])
     assert len(web.asked) >= 8
     assert not list((tmp_path / "index").glob("_shadow/snapshots/*"))
+
+
+@pytest.mark.spark
+def test_spark_builds_and_loads_and_the_service_answers(
+    spark: "SparkSession", hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_ENDPOINT", "HF_TOKEN"):
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+    hub.commit({"data/a.parquet": rows(0), "data/b.parquet": rows(10)})
+    index = str(tmp_path / "index")
+    assert gnomon.build(spark, DATA_SET, index, ["k"]).rows == 20
+    asked = spark.createDataFrame([(3,), (17,), (99,)], "k bigint")
+    assert sorted(gnomon.load(spark, index, asked).collect()) == [(3, "row 3"), (17, "row 17")]
+    client = Client(Settings(indexes=[index]))
+    assert client.get("/rows/17").json()["rows"] == [{"k": 17, "text": "row 17"}]
 
 
 def test_an_index_is_not_written_to_the_web(web: WebServer, hub: Hub, tmp_path: Path) -> None:

@@ -20,21 +20,6 @@ QUICK = Patience(tries=3, first_wait=0.01, longest_wait=0.02, connect=1, read=5,
 DATA_SET = "hf://datasets/owner/name"
 
 
-@pytest.fixture
-def web() -> Iterator[WebServer]:
-    with WebServer() as server:
-        yield server
-
-
-@pytest.fixture
-def hub(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub whose large files are on another server."""
-    with Hub(web) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        yield server
-
-
 def opened(storage: Storage, path: str) -> FileInfo:
     with storage.open(path) as file:
         return FileInfo(path, file.size, file.mtime_ns, file.etag)
