@@ -123,7 +123,7 @@ class GnomonOverHttpWithKnownPages(GnomonOverHttp):
     name = "Gnomon over HTTP, pages known"
 
     def prepare(self, keys: Sequence[str]) -> None:
-        environment = {"GNOMON_MAPS_FOLDER": self.closing.enter_context(TemporaryDirectory())}
+        environment = {"GNOMON_CACHE_FOLDER": self.closing.enter_context(TemporaryDirectory())}
         self._serve(environment)
         for key in keys:
             self.fetch(key)

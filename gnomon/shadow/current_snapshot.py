@@ -1,11 +1,12 @@
 """The snapshot that an open index answers from: opened, moved to the newest one, and retried on it."""
 
 import copy
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -14,28 +15,47 @@ from gnomon.shadow.errors import (
     DamagedIndexFile,
     DamagedSource,
     IndexFileGone,
+    ShadowError,
     SnapshotNotFound,
     SourceError,
     StalePointer,
     Unreachable,
     UsageError,
 )
-from gnomon.shadow.fetch import Fetcher, MapsFolder
+from gnomon.shadow.fetch import Fetcher, LearnedMaps
 from gnomon.shadow.metadata import (
+    SNAPSHOT_FOLDER,
+    SNAPSHOT_NAME,
     Diff,
     DigestChecks,
+    IndexSpec,
     Snapshot,
     SourceFileEntry,
     SourceRoot,
     View,
+    check_spec,
     diff,
+    is_there,
     open_view,
+    read_segments,
     read_snapshot,
+    read_spec,
     snapshot_files,
     source_of,
 )
 from gnomon.shadow.newest_version import ReadThroughLimits
-from gnomon.shadow.storage import FileInfo, Storage, is_local, join, looked_twice
+from gnomon.shadow.storage import (
+    Begun,
+    CachedStorage,
+    DiskCache,
+    FileInfo,
+    Storage,
+    in_order,
+    is_local,
+    join,
+    looked_twice,
+    looking_again,
+)
 
 Result = TypeVar("Result")
 # Memory: up to half of it for the index (nodes and Bloom filters), up to a quarter for metadata of source files, and
@@ -47,15 +67,15 @@ CACHE_BYTES = 256 * 1024 * 1024
 class ReadSettings:
     """Settings for reading an index: bytes of all caches together, and whether look-ups read Bloom filters, fetches
     read recorded page maps, and pages of the source stay in memory. With `newest`, `Index.at_newest_version` reads
-    versions of a lake table that the index does not cover. In `maps_folder`, a local folder, fetches keep what they
-    learn about source pages, for later processes."""
+    versions of a lake table that the index does not cover. `disk` keeps what fetches learn about source pages and, of
+    remote files, metadata."""
 
     cache_bytes: int = CACHE_BYTES
     filters: bool = True
     page_maps: bool = True
     keep_pages: bool = True
     newest: ReadThroughLimits | None = None
-    maps_folder: str | None = None
+    disk: DiskCache | None = None
 
 
 DEFAULT_SETTINGS = ReadSettings()
@@ -151,17 +171,93 @@ class State:
             raise failed
 
 
+NewestCheck = Callable[[], FileInfo | None]  # the file of the snapshot if it is the newest one
+
+
+def _not_proven() -> FileInfo | None:
+    """The check of a state that was found not to be the newest."""
+    return None
+
+
+def known_view(storage: Storage) -> tuple[View, NewestCheck] | None:
+    """The snapshot that was the newest one when the cache on disk last saw the index, and the check, which has begun,
+    whether it still is. None where the cache does not know one, or it cannot be read any more.
+
+    The check asks the same as an opening of the index: the listing, the next number, which a listing may lack, and the
+    spec. Its requests are made side by side, so that it takes as long as one of them."""
+    known = storage.expect_last(SNAPSHOT_FOLDER) if isinstance(storage, CachedStorage) else None
+    match = None if known is None else SNAPSHOT_NAME.fullmatch(known.path)
+    if known is None or match is None:
+        return None
+    number, process = int(match[1]), os.getpid()
+
+    def asked() -> tuple[FileInfo | None, bool, IndexSpec]:
+        calls: list[Callable[[], Any]] = [
+            lambda: next(reversed(snapshot_files(storage).values()), None),
+            partial(is_there, storage, number + 1),
+            partial(read_spec, storage),
+        ]
+        newest, has_next, spec = in_order(calls)
+        return newest, has_next, spec
+
+    begun = Begun(asked)
+    try:
+        snapshot = read_snapshot(storage, number)
+        view = View(snapshot, read_segments(storage, snapshot))
+    except ShadowError:
+        begun.leave()
+        return None
+
+    def check() -> FileInfo | None:
+        newest, has_next, spec = begun() if os.getpid() == process else asked()  # a fork has not its parent's threads
+        check_spec(storage, spec, view.snapshot)
+        return newest if newest == known and not has_next else None
+
+    return view, check
+
+
 class CurrentSnapshot:
     """The state from which queries are answered. Threads may share it: each query keeps the state that it began with. A
     pinned one stays at its snapshot."""
 
-    def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings) -> None:
+    def __init__(
+        self, storage: Storage, view: View, pinned: bool, settings: ReadSettings, check: NewestCheck | None = None
+    ) -> None:
+        """`check` says whether the view is the newest one. Until it has, answers are read, and not given."""
         self._storage = storage
         self._pinned = pinned
         self._settings = settings
-        self._maps = None if settings.maps_folder is None else MapsFolder(settings.maps_folder)
+        self._learned = None if settings.disk is None else LearnedMaps(settings.disk)
         self._refreshing = threading.Lock()
-        self.state = self._opened(view)
+        self._check = check
+        self._state = self._opened(view)
+
+    @property
+    def state(self) -> State:
+        """The state. If it is not proven to be the newest, this waits for the proof."""
+        if self._check is not None:
+            self._prove()
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state, self._check = state, None
+
+    def _prove(self) -> None:
+        """Wait for the check of the state, and move to the newest snapshot if it fails, as when an index is opened."""
+        with self._refreshing:
+            if self._check is None:
+                return
+            try:
+                newest = self._check()
+            except ShadowError:  # the index is opened again, which raises what is still wrong
+                newest = None
+            if newest is None:
+                self._check = _not_proven
+                self._move()
+            else:
+                self._state = replace(self._state, newest=newest)
+            self._check = None
 
     def _opened(self, view: View) -> State:
         source = _source(view)
@@ -172,16 +268,19 @@ class CurrentSnapshot:
         maps = self._storage if self._settings.page_maps else None
         digest_checks = DigestChecks(source.storage, view.spec.format, view.spec.read_options)
         action = Action.ASK_NEWEST if self._pinned else Action.BUILD_AGAIN
-        fetcher = Fetcher(source.storage, view.spec, quarter, maps, pages, action, self._maps)
+        fetcher = Fetcher(source.storage, view.spec, quarter, maps, pages, action, self._learned)
         return State(self._storage.root, view, source, fetcher, digest_checks)
 
     def save_maps(self, seldom: bool = False) -> None:
         """See `Index.save_maps`."""
-        if self._maps is not None:
-            self._maps.save(seldom)
+        if self._learned is not None:
+            self._learned.save(seldom)
+            self._learned.cache.tidy()
 
     def pinned(self) -> Self:
         """The same state, pinned. Caches are shared."""
+        if self._check is not None:
+            self._prove()
         fixed = copy.copy(self)
         fixed._pinned = True
         return fixed
@@ -199,20 +298,25 @@ class CurrentSnapshot:
         store lists older snapshots only, though the present one is there."""
         if self._pinned:
             return False
+        self.state  # noqa: B018  (proven first)
         with self._refreshing:
-            state = self.state
-            newest = next(reversed(snapshot_files(self._storage).values()), None)
-            if newest is not None and newest == state.newest:
-                return False
-            view = open_view(self._storage)
-            if view.snapshot.number < state.view.snapshot.number:
-                self._check_is_gone(state.view.snapshot)
-            moved = view.snapshot != state.view.snapshot
-            if moved:  # a full build may have another spec
-                same_spec = view.spec == state.view.spec
-                state = replace(state, view=view, source=_source(view)) if same_spec else self._opened(view)
-            self.state = replace(state, newest=newest)
-            return moved
+            return self._move()
+
+    def _move(self) -> bool:
+        """Move to the newest snapshot."""
+        state = self._state
+        newest = next(reversed(snapshot_files(self._storage).values()), None)
+        if newest is not None and newest == state.newest:
+            return False
+        view = open_view(self._storage)
+        if view.snapshot.number < state.view.snapshot.number:
+            self._check_is_gone(state.view.snapshot)
+        moved = view.snapshot != state.view.snapshot
+        if moved:  # a full build may have another spec
+            same_spec = view.spec == state.view.spec
+            state = replace(state, view=view, source=_source(view)) if same_spec else self._opened(view)
+        self._state = replace(state, newest=newest)
+        return moved
 
     def _check_is_gone(self, present: Snapshot) -> None:
         """Raise Unreachable where a snapshot that a listing lacks can be read."""
@@ -230,6 +334,14 @@ class CurrentSnapshot:
         not need that file. Damage on a remote store is believed once a second look finds it.
 
         IndexFileGone where no snapshot is newer, SnapshotNotFound where the pinned one was vacuumed."""
+        if self._check is not None:
+            state = self._state
+            try:
+                answer, lacks_a_file = read(state)
+            except Exception:  # noqa: BLE001  (it is read again below, from the proven state)
+                lacks_a_file = True
+            if self.state.view is state.view and not lacks_a_file:
+                return answer
         while True:
             state = self.state
             remote = state.source is not None and state.source.storage.is_remote
@@ -246,7 +358,8 @@ class CurrentSnapshot:
         """Refresh, and return whether there is a newer snapshot than `view`. SnapshotNotFound where the pinned one is
         gone."""
         if self._pinned:
-            read_snapshot(self._storage, view.snapshot.number)  # raises SnapshotNotFound if a vacuum removed it
+            with looking_again():
+                read_snapshot(self._storage, view.snapshot.number)  # raises SnapshotNotFound if a vacuum removed it
         self.refresh()
         return self.state.view is not view
 

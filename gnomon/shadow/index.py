@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import stored_array
-from gnomon.shadow.current_snapshot import CACHE_BYTES, DEFAULT_SETTINGS, CurrentSnapshot, ReadSettings, State
+from gnomon.shadow.current_snapshot import (
+    CACHE_BYTES,
+    DEFAULT_SETTINGS,
+    CurrentSnapshot,
+    NewestCheck,
+    ReadSettings,
+    State,
+    known_view,
+)
 from gnomon.shadow.errors import IndexFileGone, UsageError
 from gnomon.shadow.fetch import (
     Ahead,
@@ -49,6 +57,7 @@ from gnomon.shadow.lookup import (
     scan_entries,
 )
 from gnomon.shadow.metadata import (
+    UNCHANGING,
     Diff,
     IndexSpec,
     SegmentFile,
@@ -65,12 +74,14 @@ from gnomon.shadow.storage import (
     Identity,
     Place,
     Storage,
-    as_location,
+    disk_cache,
     is_absolute,
     join,
+    looking_again,
     source_storage,
     split,
     storage_at,
+    through,
 )
 from gnomon.sources import Pointer, detect
 from gnomon.sources.pointers import FILENAME
@@ -150,7 +161,14 @@ class Index:
     Errors: UsageError and KeyTypeError for an invalid query; StalePointer when the source changed; others of
     `gnomon.shadow.errors` when the index or the source is damaged or gone."""
 
-    def __init__(self, storage: Storage, view: View, pinned: bool, settings: ReadSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        view: View,
+        pinned: bool,
+        settings: ReadSettings = DEFAULT_SETTINGS,
+        check: NewestCheck | None = None,
+    ) -> None:
         self._newest: NewestVersion | None = None
         if settings.newest is not None:
             layered = LayeredStorage(storage)
@@ -158,7 +176,7 @@ class Index:
         self._storage = storage
         self._cache_bytes = settings.cache_bytes
         self._lookup = Lookup(storage, settings.cache_bytes // 2, settings.filters)
-        self._current = CurrentSnapshot(storage, view, pinned, settings)
+        self._current = CurrentSnapshot(storage, view, pinned, settings, check)
         self._fixed: Self | None = None  # what `here` gave last
 
     def __repr__(self) -> str:
@@ -178,8 +196,8 @@ class Index:
         self.save_maps()
 
     def save_maps(self, seldom: bool = False) -> None:
-        """Save what fetches learned about source pages, if there is a folder for it; with `seldom`, only of files whose
-        last save was some time ago."""
+        """Save what fetches learned about source pages, if there is a cache folder; with `seldom`, only of files whose
+        last save was some time ago. About once a day, remove what the folder has not used for a week."""
         self._current.save_maps(seldom)
 
     @property
@@ -543,7 +561,8 @@ class Index:
             try:
                 table = next(tables, None)
             except IndexFileGone:
-                read_snapshot(self._storage, state.view.snapshot.number)  # raises SnapshotNotFound after a vacuum
+                with looking_again():
+                    read_snapshot(self._storage, state.view.snapshot.number)  # raises SnapshotNotFound after a vacuum
                 raise
         stats.index.add(entries.cost)
 
@@ -676,31 +695,35 @@ def open_index(
     keep_pages: bool = True,
     table_version: str | int | None = None,
     newest: bool = False,
-    maps_folder: str | os.PathLike[str] | None = None,
+    cache_folder: str | os.PathLike[str] | None = None,
+    cache_folder_bytes: int | None = None,
 ) -> Index:
     """Open the index at a path or URL, at its newest snapshot or at the one asked for, by its number or, for the index
     of a Delta or Iceberg table, by the version of the table that it covers. `filters=False` reads no Bloom filters and
     `page_maps=False` no recorded page maps: the answers are the same, at more cost. `keep_pages=False` keeps no pages,
     for callers that read each page of the source once. `newest` answers as of the newest version of a lake table, also
     where the index does not cover it yet; IndexBehind where it is too far behind, UsageError for an index of files,
-    which have no versions. `maps_folder` is a local folder, in which fetches keep what they learn about the pages of
-    Parquet files, so that they read less after a restart. The folder is written at most every 30 seconds, and at the
-    end of a `with` block.
+    which have no versions.
+
+    `cache_folder` is a folder on a local disk that takes at most `cache_folder_bytes` (by default 1 GiB). It keeps what
+    never changes, for later processes: of an index on a remote store its metadata and index files, of remote source
+    files their metadata, and what fetches learn about the pages of Parquet files. The last is written at most every 30
+    seconds, and at the end of a `with` block. An index that the folder knows is opened without a wait: that its
+    snapshot is still the newest one is asked beside the first reads, and no answer is given before it is known. So
+    the errors below may come with the first answer.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
-    storage = storage_at(location)
+    disk = disk_cache(cache_folder, cache_folder_bytes)
+    storage = through(disk, storage_at(location), UNCHANGING)
     if table_version is not None:
         if snapshot is not None:
             raise UsageError("snapshot and table_version: expected one of them")
         snapshot = snapshot_of_version(storage, str(table_version))
     check_number("snapshot", snapshot)
     limits = ReadThroughLimits() if newest else None
-    maps = None if maps_folder is None else as_location(maps_folder)
-    if maps == "":
-        raise UsageError("maps_folder: an empty path; expected a folder (. is the current one)")
-    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits, maps)
-    view = open_view(storage, snapshot)
+    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits, disk)
+    view, check = (known_view(storage) if snapshot is None else None) or (open_view(storage, snapshot), None)
+    index = Index(storage, view, snapshot is not None, settings, check)
     if newest:
-        check_has_versions(view, storage.root)
-    index = Index(storage, view, snapshot is not None, settings)
+        check_has_versions(index.view, storage.root)
     return index.at_newest_version() if newest else index

@@ -24,9 +24,18 @@ from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
 from gnomon.shadow.index import AtHand
-from gnomon.shadow.metadata import OneFile, newest_good_view
+from gnomon.shadow.metadata import UNCHANGING, OneFile, newest_good_view
 from gnomon.shadow.newest_version import ReadThroughLimits, check_has_versions
-from gnomon.shadow.storage import ByteCache, CacheCounts, Identity, storage_at, within
+from gnomon.shadow.storage import (
+    ByteCache,
+    CacheCounts,
+    DiskCache,
+    Identity,
+    disk_cache,
+    storage_at,
+    through,
+    within,
+)
 
 OBJECT_BYTES = 1000  # memory of an answer besides its bytes
 LARGEST_SHARE = 16  # an answer takes at most one part in sixteen of the cache
@@ -117,7 +126,10 @@ class ServedIndex:
     snapshot is not served; `unreachable`, why the check failed; `coverage`, and `coverage_error`, why the coverage is
     not newer."""
 
-    def __init__(self, settings: Settings, place: Place, cache_bytes: int, memory: Memory) -> None:
+    def __init__(
+        self, settings: Settings, place: Place, cache_bytes: int, memory: Memory, disk: DiskCache | None = None
+    ) -> None:
+        self._disk = disk
         self._settings = settings
         self.place = place
         self.max_key_bytes = settings.max_key_bytes
@@ -205,7 +217,10 @@ class ServedIndex:
             if snapshot in self._pinned:
                 self._pinned.move_to_end(snapshot)
                 return self._pinned[snapshot]
-        index = open_index(self.place.path, snapshot, self._pinned_cache_bytes)
+        folder, limit = self._settings.cache_folder, self._settings.cache_folder_bytes
+        index = open_index(
+            self.place.path, snapshot, self._pinned_cache_bytes, cache_folder=folder, cache_folder_bytes=limit
+        )
         with self._pinning:
             index = self._pinned.setdefault(snapshot, index)
             while len(self._pinned) > self._settings.pinned_snapshots:
@@ -257,10 +272,10 @@ class ServedIndex:
             return moved
 
     def _open(self) -> bool:
-        storage = storage_at(self.place.path)
+        storage = through(self._disk, storage_at(self.place.path), UNCHANGING)
         view, why_older = newest_good_view(storage)
         check_columns(self.place, view)
-        settings = ReadSettings(self._cache_bytes, newest=self._limits, maps_folder=self._settings.maps_folder)
+        settings = ReadSettings(self._cache_bytes, newest=self._limits, disk=self._disk)
         self._index, self.failure = Index(storage, view, False, settings), None
         if why_older is not None:
             self._refuse(why_older)
@@ -390,7 +405,8 @@ class Indexes:
         # Separate, so that bodies cannot take all the memory that running requests need to end.
         self.bodies = Memory(settings.memory_bytes // BODIES_SHARE)
         self.memory = Memory(settings.memory_bytes - self.bodies.most_bytes)
-        self._by_name = {place.name: ServedIndex(settings, place, share, self.memory) for place in found}
+        disk = disk_cache(settings.cache_folder, settings.cache_folder_bytes)
+        self._by_name = {place.name: ServedIndex(settings, place, share, self.memory, disk) for place in found}
         self._open(patient)
         if not patient:
             for served in self:

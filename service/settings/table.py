@@ -103,10 +103,13 @@ class Settings(BaseModel):
         "Memory of a worker for index nodes, Bloom filters, file metadata, pages; a quarter is kept for old snapshots.",
         ge=0,
     )
-    maps_folder: Text | None = _setting(
+    cache_folder: Text | None = _setting(
         None,
         "path",
-        "A local folder that keeps what workers learn about source pages; none forgets it at a restart.",
+        "A folder on a local disk that keeps parts of remote files that never change; none reads them again.",
+    )
+    cache_folder_bytes: int = _setting(
+        1024 * MIB, "bytes", "The most bytes of the cache folder, of all workers and programs that share it.", ge=0
     )
     memory_bytes: int = _setting(
         256 * MIB,

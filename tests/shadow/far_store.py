@@ -1,9 +1,10 @@
 """A remote store, simulated in memory: it answers reads in rounds, each when all reads of the round have come."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gnomon.shadow.storage import FileInfo, ReadStats
+from gnomon.shadow.storage.contract import Hidden
 from tests.shadow.memory_store import MemoryOpenFile, MemoryStorage
 
 LONGEST = 30.0  # seconds that a read waits for the others of its round, which never come if reads are not concurrent
@@ -44,6 +45,16 @@ class FarStorage(MemoryStorage):
     def __init__(self, root: str = "/far") -> None:
         super().__init__(root)
         self.rounds: Rounds | None = None
+
+    def read(self, path: str) -> bytes:
+        if self.rounds is not None:
+            self.rounds.read(path)
+        return super().read(path)
+
+    def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:
+        if self.rounds is not None:
+            self.rounds.read(f"{prefix}/")
+        return super().list(prefix, hidden, witness)
 
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> "FarFile":
         near = super().open(path, stats, known)

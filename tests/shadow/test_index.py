@@ -376,7 +376,9 @@ def test_an_index_is_opened_with_the_arguments_that_it_has(place: str) -> None:
     for options, message in (
         ({"newest": True}, r"newest: .*/lake has no versions, as a Delta or Iceberg table has; run gnomon build"),
         ({"snapshot": "1"}, r"snapshot: expected a whole number from 0, found '1'"),
-        ({"maps_folder": ""}, r"maps_folder: an empty path"),
+        ({"cache_folder": ""}, r"cache_folder: expected a folder on a local disk .*, found ''"),
+        ({"cache_folder": "s3://a/b"}, r"cache_folder: expected a folder on a local disk .*, found 's3://a/b'"),
+        ({"cache_folder": "c", "cache_folder_bytes": -1}, r"cache_folder_bytes: expected a number of bytes, 0 or more"),
     ):
         with pytest.raises(UsageError, match=message):
             open_index(place, **options)

@@ -1,6 +1,7 @@
 """An index and its source on an object store: a read uses the recorded state, and is refused if the file changed."""
 
 import random
+import shutil
 import uuid
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from gnomon.btree import BTreeWriter
 from gnomon.shadow import FetchStats, IndexNotFound, SourceNotFound, StalePointer, UsageError, open_index
-from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone
+from gnomon.shadow.errors import DamagedIndexFile, DamagedMetadata, IndexFileGone
+from gnomon.shadow.index import Index
 from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.metadata.source_files import check_apart, source_root
 from gnomon.shadow.storage import storage_at
@@ -177,3 +179,73 @@ def test_a_range_on_s3_is_that_of_local_files(
             options = {"reverse": chance.random() < 0.5, "limit": chance.choice([None, 7, 300])}
             assert there.count(**ends) == here.count(**ends)
             assert list(there.range(**ends, **options)) == list(here.range(**ends, **options))
+
+
+@pytest.fixture
+def on_s3(s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    return s3.place(tmp_path, monkeypatch)
+
+
+def cold(index: str, tmp_path: Path) -> Index:
+    """The index as a new process opens it that uses the cache folder."""
+    return open_index(index, cache_folder=tmp_path / "cache", keep_pages=False)
+
+
+@pytest.mark.parametrize("page_maps", [False, True])
+def test_a_new_process_with_a_cache_folder_asks_for_the_page_and_for_the_newest_snapshot(
+    on_s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_maps: bool
+) -> None:
+    index = indexed(on_s3, page_maps=page_maps)
+    with cold(index, tmp_path) as first:
+        assert first.fetch(7) == [{"k": 7, "text": "row 7"}]
+    calls = counted(monkeypatch)
+    again = cold(index, tmp_path)
+    assert again.fetch(7) == [{"k": 7, "text": "row 7"}]
+    assert sorted(calls) == ["get", "get", "get", "list"]  # the page, the next snapshot, the spec
+    assert again.contains(7)
+    assert len(calls) == 4
+
+
+def test_with_a_cache_folder_a_changed_or_vanished_object_is_a_stale_pointer_too(on_s3: str, tmp_path: Path) -> None:
+    index = indexed(on_s3)
+    with cold(index, tmp_path) as first:
+        first.fetch(7)
+    source = storage_at(f"{on_s3}/source")
+    source.delete("f.parquet")
+    write_source(source, {"f.parquet": TABLE.set_column(1, "text", pa.array([f"ROW {n}" for n in range(100)]))})
+    for columns in (None, []):
+        with pytest.raises(StalePointer, match=r"f\.parquet: the file changed since it was indexed"):
+            cold(index, tmp_path).fetch(7, columns)
+    index_source(source_root(f"{on_s3}/source"), storage_at(index), ["k"])
+    for _ in range(2):
+        assert cold(index, tmp_path).fetch(7) == [{"k": 7, "text": "ROW 7"}]
+    source.delete("f.parquet")
+    for columns in (None, []):
+        with pytest.raises(StalePointer, match=r"f\.parquet: the file is gone since it was indexed"):
+            cold(index, tmp_path).fetch(7, columns)
+
+
+@pytest.mark.parametrize("whole_bytes", [1 << 22, 0])
+def test_damage_on_the_store_is_in_no_cache_folder_once_it_is_repaired(
+    on_s3: str, tmp_path: Path, whole_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.shadow.lookup.index_files.WHOLE_BYTES", whole_bytes)
+    index = indexed(on_s3, page_maps=True)
+    storage = storage_at(index)
+    sound = {info.path: storage.read(info.path) for info in storage.list("", hidden=True)}
+    noticed: set[str] = set()
+    for path, data in sound.items():
+        if path.endswith((".json", "/lock")):
+            continue  # a snapshot that was replaced has another etag
+        storage.delete(path)
+        storage.put_new(path, [bytes([*data[:-1], data[-1] ^ 1])])
+        try:
+            assert cold(index, tmp_path).fetch(7) == [{"k": 7, "text": "row 7"}]
+        except (DamagedIndexFile, DamagedMetadata):
+            noticed.add(path.partition("/")[2].partition("/")[0] or "index file")
+        storage.delete(path)
+        storage.put_new(path, [data])
+        assert cold(index, tmp_path).fetch(7) == [{"k": 7, "text": "row 7"}]
+        assert cold(index, tmp_path).fetch(7) == [{"k": 7, "text": "row 7"}]
+        shutil.rmtree(tmp_path / "cache")
+    assert noticed == {"segments", "page_maps", "index file"}

@@ -4,25 +4,27 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
 import pytest
 
+from gnomon.base.errors import Action
 from gnomon.btree import BTreeWriter
 from gnomon.shadow import FetchStats, Trace
-from gnomon.shadow.current_snapshot import ReadSettings
-from gnomon.shadow.errors import DamagedIndexFile
+from gnomon.shadow.current_snapshot import ReadSettings, known_view
+from gnomon.shadow.errors import DamagedIndexFile, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Query
 from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.lookup.point import FEW_FILES
 from gnomon.shadow.maintenance import rebucket
-from gnomon.shadow.metadata.snapshot_view import open_view
+from gnomon.shadow.metadata.snapshot_view import UNCHANGING, open_view
 from gnomon.shadow.metadata.source_files import SourceRoot
-from gnomon.shadow.storage import Storage
+from gnomon.shadow.storage import DiskCache, Storage, through
 from tests.shadow.far_store import FarStorage, Rounds
 from tests.shadow.make_index import index_source, write_source
 
@@ -54,6 +56,7 @@ class Far:
         format: str = "parquet",
         buckets: int = 1,
         page_bytes: int = 0,
+        disk: DiskCache | None = None,
     ) -> None:
         """`files`: files per day. Their rows are the same except for the keys, which continue from file to file."""
         self.lake, self.folder = FarStorage("/far/lake"), FarStorage("/far/index")
@@ -70,16 +73,19 @@ class Far:
             write_source(self.lake, tables, use_dictionary=False, **pages)
         maps = {"page_maps": page_maps, "format": format}
         index_source(SourceRoot(self.lake), self.folder, ["k"], buckets=buckets, **maps)
-        self.cache_bytes, self.page_bytes = cache_bytes, page_bytes
+        self.cache_bytes, self.page_bytes, self.disk = cache_bytes, page_bytes, disk
         self.index = self.opened()
 
     def opened(self) -> Index:
-        view = open_view(self.folder)
-        index = Index(self.folder, view, True, ReadSettings(self.cache_bytes))
-        fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, self.folder, self.page_bytes)
+        """The index, newly opened as `open_index` does."""
+        storage = through(self.disk, cast(Storage, self.folder), UNCHANGING)
+        view, check = known_view(storage) or (open_view(storage), None)
+        index = Index(storage, view, False, ReadSettings(self.cache_bytes, disk=self.disk), check)
+        current = index._current
+        maps = (storage, self.page_bytes, Action.BUILD_AGAIN, current._learned)
+        fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, *maps)
         source = SourceRoot(self.lake)  # this storage, not the one at its path
-        state = index._current.state
-        index._current.state = replace(state, source=source, fetcher=fetcher, digest_checks=None)
+        current._state = replace(current._state, source=source, fetcher=fetcher, digest_checks=None)
         return index
 
     def fetch(self, keys: list[int], rounds: Rounds, where: dict[str, object] | None = None) -> list[list[str]]:
@@ -252,6 +258,109 @@ def costs_of(stats: FetchStats) -> list[int]:
     """Reads and bytes that were counted."""
     counted = (stats.index, stats.source, stats.source.page_maps)
     return [sum(one.reads for one in counted), sum(one.bytes for one in counted)]
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "page maps": {"page_maps": True},
+    "page index": {"page_index": True},
+    "neither": {},
+    "avro": {"format": "avro"},
+    "many files": {"files": FEW_SOURCES + 1, "page_index": True},
+    "index files that do not fit into memory": {"page_maps": True, "cache_bytes": 1 << 12},
+}
+CONFIRMED = 3  # reads: the listing of snapshots, the number after the newest, the spec
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cold_process_with_a_warm_folder_reads_the_page_of_a_row_alone(shape: str, tmp_path: Path) -> None:
+    far = Far(1, **SHAPES[shape], disk=DiskCache(str(tmp_path / "cache")))
+    with far.index as index:
+        assert len(index.fetch(7)) == len(index.fetch(-1)) + 1 == 1
+    far.index = far.opened()
+    assert far.index.view.snapshot.number == 1  # proven
+    assert far.fetch([7], Rounds(1)) == [[text(0, 7)]]
+    far.index = far.opened()
+    far.folder.rounds = far.lake.rounds = Rounds(CONFIRMED)
+    assert far.index.view.snapshot.number == 1
+    assert far.index.contains(7)
+    assert not far.index.contains(-1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_snapshot_is_proven_to_be_the_newest_beside_the_read_of_the_page(shape: str, tmp_path: Path) -> None:
+    far = Far(1, **SHAPES[shape], disk=DiskCache(str(tmp_path / "cache")))
+    with far.index as index:
+        index.fetch(7)
+    rounds = Rounds(CONFIRMED + 1)
+    far.lake.rounds = far.folder.rounds = rounds
+    far.index = far.opened()
+    assert far.fetch([7], rounds) == [[text(0, 7)]]
+    assert {name.rpartition("/")[2] for name in rounds.names[0]} >= {"", "spec.json", f"{2:020d}.json"}
+
+
+def test_large_index_files_and_many_partitions_take_one_round_with_a_warm_folder(
+    tmp_path: Path, large_files: None
+) -> None:
+    days = FEW_FILES + 1
+    far = Far(days, page_maps=True, disk=DiskCache(str(tmp_path / "cache")))
+    far.index.fetch(7)
+    rounds = Rounds(CONFIRMED + days)
+    far.lake.rounds = far.folder.rounds = rounds
+    far.index = far.opened()
+    assert far.fetch([7], rounds) == [[text(day, 7) for day in range(days)]]
+
+
+def test_an_older_snapshot_in_the_folder_is_never_answered_from(tmp_path: Path) -> None:
+    far = Far(1, page_maps=True, disk=DiskCache(str(tmp_path / "cache")))
+    far.index.fetch(7)
+    write_source(far.lake, {"dt=1/0.parquet": pa.table({"k": [7, 9999], "text": ["new", "newer"]})})
+    index_source(SourceRoot(far.lake), far.folder, ["k"])
+    before = far.opened()
+    assert before._current._state.view.snapshot.number == 1
+    assert before.contains(9999)
+    assert far.opened().view.snapshot.number == 2
+    index_source(SourceRoot(far.lake), far.folder, ["k"], full=True)
+    index = far.opened()
+    assert [pointer.data_filename for pointer in index.lookup(9999)] == ["dt=1/0.parquet"]
+    assert index.view.snapshot.number == 3
+
+
+def test_an_index_that_was_made_anew_at_its_place_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    far = Far(1, disk=DiskCache(str(tmp_path / "cache")))
+    far.index.contains(7)
+    for path in [info.path for info in far.folder.list(hidden=True)]:
+        far.folder.delete(path)
+    gone = far.opened()
+    for _ in range(2):
+        with pytest.raises(IndexNotFound):
+            gone.contains(7)
+    write_source(far.lake, {"dt=1/0.parquet": pa.table({"k": [9999], "text": ["new"]})})
+    index_source(SourceRoot(far.lake), far.folder, ["k"])
+    for index in (gone, far.opened()):
+        assert index.contains(9999)
+        assert index.view.snapshot.number == 1
+
+
+def test_a_pinned_snapshot_that_a_vacuum_removed_is_told_though_the_folder_has_it(tmp_path: Path) -> None:
+    far = Far(1, disk=DiskCache(str(tmp_path / "cache")))
+    pinned = far.opened().here()
+    index_source(SourceRoot(far.lake), far.folder, ["k"], full=True)
+    (path,) = [file.path for segment in pinned.view.segments for file in segment.index_files]
+    for name in (path, "_shadow/snapshots/00000000000000000001.json"):
+        far.folder.delete(name)
+    for ask in (lambda: pinned.contains(7), lambda: list(pinned.range(7))):
+        with pytest.raises(SnapshotNotFound):
+            ask()
+
+
+def test_a_snapshot_that_the_listing_lacks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Far(1, disk=DiskCache(str(tmp_path / "cache")))
+    far.index.contains(7)
+    listed = list(far.folder.list("_shadow/snapshots"))
+    write_source(far.lake, {"dt=1/0.parquet": pa.table({"k": [9999], "text": ["new"]})})
+    index_source(SourceRoot(far.lake), far.folder, ["k"])
+    monkeypatch.setattr(far.folder, "list", lambda *_, **__: iter(listed))
+    assert far.opened().contains(9999)
 
 
 class FarRanges(Far):

@@ -10,7 +10,7 @@
 from gnomon.shadow.fetch.fetcher import Ahead, Fetcher, PartitionColumns
 from gnomon.shadow.fetch.page_maps import (
     PAGE_MAPS_FOLDER,
-    MapsFolder,
+    LearnedMaps,
     check_format,
     page_maps_path,
     prove_page_maps,
@@ -30,7 +30,7 @@ __all__ = [
     "FetchStats",
     "Fetcher",
     "Found",
-    "MapsFolder",
+    "LearnedMaps",
     "PartitionColumns",
     "Query",
     "Rows",

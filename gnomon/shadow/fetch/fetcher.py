@@ -20,7 +20,7 @@ from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, key_array, same_values, stored_array
 from gnomon.shadow.errors import OF_ONE_FILE, StalePointer
-from gnomon.shadow.fetch.page_maps import MapsFolder
+from gnomon.shadow.fetch.page_maps import LearnedMaps
 from gnomon.shadow.fetch.source_files import FetchReads, FetchStats, SourceFiles
 from gnomon.shadow.lookup import Hit, InFile, covered_in
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
@@ -120,9 +120,9 @@ class Fetcher:
         index: Storage | None = None,
         page_bytes: int = 0,
         action: Action = Action.BUILD_AGAIN,
-        maps: MapsFolder | None = None,
+        learned: LearnedMaps | None = None,
     ) -> None:
-        self.files = SourceFiles(storage, spec, cache_bytes, index, page_bytes, action, maps)
+        self.files = SourceFiles(storage, spec, cache_bytes, index, page_bytes, action, learned)
         self._storage = storage
         self._spec = spec
         self._partition_columns = PartitionColumns(spec)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, cast
 from gnomon.base.errors import Action
 from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.errors import FileChanged, StalePointer
-from gnomon.shadow.fetch.page_maps import MapsFolder, damaged, read_page_maps
+from gnomon.shadow.fetch.page_maps import LearnedMaps, damaged, read_page_maps
 from gnomon.shadow.metadata import IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import (
     NO_INODE,
     Begun,
     ByteCache,
     CacheCounts,
+    CachedFile,
     CacheShare,
     EarlyCache,
     Identity,
@@ -120,7 +121,7 @@ class SourceFiles:
     """Opens the files of one source. One cache, of `cache_bytes`, keeps parsed file metadata, and another, of
     `page_bytes`, unpacked pages. A file is opened for each use, so that a changed one is noticed. Recorded page maps
     are read from `index`, and not used without it. `action` is the advice where a file changed since it was indexed.
-    What fetches learn about pages is kept in `maps`."""
+    What fetches learn about pages is kept in `learned`, and the metadata of remote files in its cache on disk."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class SourceFiles:
         index: Storage | None = None,
         page_bytes: int = 0,
         action: Action = Action.BUILD_AGAIN,
-        maps: MapsFolder | None = None,
+        learned: LearnedMaps | None = None,
     ) -> None:
         self._storage = storage
         self._action = action
@@ -139,7 +140,8 @@ class SourceFiles:
         self._sources: EarlyCache[SourceFile] = EarlyCache(cache_bytes)
         mapped = FORMATS[spec.format].page_maps is not None
         self._pages: ByteCache[Sized] | None = ByteCache(page_bytes) if page_bytes and mapped else None
-        self._maps = maps if mapped else None
+        self._learned = learned if mapped else None
+        self._disk = None if learned is None else learned.cache
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
@@ -228,13 +230,26 @@ class SourceFiles:
     def _opened(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
         """The file's metadata, read concurrently with its recorded page maps, if any."""
         check_may_wait(file.path)  # metadata may be long to parse
-        found = self._with_maps(file, reader, stats, trace)
+        found = self._read_metadata(file, reader, stats, trace)
         key = _key(file, identity(reader))
         mapped = cast(MappedFile, found)
         if self._pages is not None:
             mapped.keep_in(CacheShare(self._pages, key))
-        if self._maps is not None:
-            self._maps.opened((self._storage.root, *key), mapped)
+        if self._learned is not None:
+            self._learned.opened((self._storage.root, *key), mapped)
+        return found
+
+    def _read_metadata(
+        self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None
+    ) -> SourceFile:
+        """The file's metadata, from the cache on disk if it has them. They are kept there once they are proven to be
+        those that were indexed."""
+        if self._disk is None or not reader.is_remote:
+            return self._with_maps(file, reader, stats, trace)
+        cached = CachedFile(self._disk, reader.name, file.info, lambda: reader, (file.digest,), held=True)
+        found = self._with_maps(file, cached, stats, trace)
+        if found.digest == file.digest:
+            cached.keep()
         return found
 
     def _with_maps(self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None) -> SourceFile:
@@ -281,8 +296,8 @@ class SourceFiles:
             if source.digest != file.digest:
                 raise StalePointer("the file is not the one that was indexed", reader.name, action=Action.TOUCH)
             yield source
-            if self._maps is not None and may_wait():  # a save of maps writes to a disk
-                self._maps.fetched(cast(MappedFile, source))
+            if self._learned is not None and may_wait():  # a save of maps writes to a disk
+                self._learned.fetched(cast(MappedFile, source))
 
 
 def _key(file: SourceFileEntry, own: Identity = (0, *NO_INODE)) -> tuple[object, ...]:

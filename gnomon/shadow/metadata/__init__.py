@@ -61,13 +61,22 @@ from gnomon.shadow.metadata.manifests import (
     write_segment,
 )
 from gnomon.shadow.metadata.masks import MASKS_FOLDER, Mask, Masks, MasksRef, masks_path, read_masks, write_masks
-from gnomon.shadow.metadata.snapshot_view import View, newest_good_view, newest_view, open_view
+from gnomon.shadow.metadata.snapshot_view import (
+    UNCHANGING,
+    View,
+    check_spec,
+    newest_good_view,
+    newest_view,
+    open_view,
+)
 from gnomon.shadow.metadata.snapshots import (
+    SNAPSHOT_FOLDER,
     SNAPSHOT_NAME,
     SPEC_PATH,
     Snapshot,
     commit,
     create_first_spec,
+    is_there,
     newest_snapshot,
     put_back,
     read_newest,
@@ -147,9 +156,11 @@ __all__ = [
     "RANGE",
     "REJECTED_FOLDER",
     "SEGMENT_FOLDER",
+    "SNAPSHOT_FOLDER",
     "SNAPSHOT_NAME",
     "SPEC_PATH",
     "STAGING_FOLDER",
+    "UNCHANGING",
     "VALUES",
     "VOID",
     "Append",
@@ -196,6 +207,7 @@ __all__ = [
     "check_number",
     "check_order",
     "check_same",
+    "check_spec",
     "commit",
     "create_first_spec",
     "cuts_of",
@@ -209,6 +221,7 @@ __all__ = [
     "find_batch",
     "has_mark",
     "is_better_flat",
+    "is_there",
     "manifest_path",
     "mark_path",
     "masks_of",

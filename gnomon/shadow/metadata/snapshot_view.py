@@ -19,7 +19,8 @@ from gnomon.shadow.errors import (
     UnknownColumn,
     UsageError,
 )
-from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
+from gnomon.shadow.metadata.manifests import SEGMENT_FOLDER, Segment, SegmentFile, SourceFileEntry
+from gnomon.shadow.metadata.masks import MASKS_FOLDER
 from gnomon.shadow.metadata.snapshots import (
     SPEC_PATH,
     Snapshot,
@@ -30,8 +31,10 @@ from gnomon.shadow.metadata.snapshots import (
     snapshot_numbers,
 )
 from gnomon.shadow.metadata.spec import IndexSpec, check_names, no_column
-from gnomon.shadow.storage import Storage
+from gnomon.shadow.storage import Storage, looking_again
 from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
+
+UNCHANGING = (SEGMENT_FOLDER, MASKS_FOLDER)  # folders of files that a snapshot names with size and CRC
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,8 @@ def open_view(storage: Storage, number: int | None = None) -> View:
         try:
             view = View(snapshot, read_segments(storage, snapshot))
         except DamagedMetadata:
-            read_snapshot(storage, number)  # raises SnapshotNotFound if a vacuum removed it
+            with looking_again():
+                read_snapshot(storage, number)  # raises SnapshotNotFound if a vacuum removed it
             raise
     if view is None:
         raise IndexNotFound("no snapshot yet, its first build has not ended", storage.root, action=Action.BUILD_AGAIN)

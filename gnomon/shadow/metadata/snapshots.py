@@ -175,7 +175,7 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
     while numbers := snapshot_numbers(storage):
         try:
             snapshot = read_snapshot(storage, numbers[-1])
-            while storage.is_remote and _is_there(storage, snapshot.number + 1):  # a listing may lack the newest
+            while storage.is_remote and is_there(storage, snapshot.number + 1):  # a listing may lack the newest
                 snapshot = read_snapshot(storage, snapshot.number + 1)
             return snapshot
         except SnapshotNotFound:
@@ -185,7 +185,8 @@ def newest_snapshot(storage: Storage) -> Snapshot | None:
     return None
 
 
-def _is_there(storage: Storage, number: int) -> bool:
+def is_there(storage: Storage, number: int) -> bool:
+    """Whether the file of a snapshot exists."""
     try:
         storage.read(snapshot_path(number))  # one request, where opening a file that is not there takes two
     except (FileNotFoundError, NotADirectoryError):

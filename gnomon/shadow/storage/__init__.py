@@ -13,6 +13,7 @@
 - `retries`         which calls to a store are repeated, and when
 - `concurrency`     concurrent calls, with results in order, and their threads
 - `caches`          caches bounded by bytes
+- `disk_cache`      the cache on a local disk, and remote files that are read through it
 - `trace`           the steps of one request, with their times and reads
 """
 
@@ -39,6 +40,7 @@ from gnomon.shadow.storage.contract import (
     without_secrets,
     words_of,
 )
+from gnomon.shadow.storage.disk_cache import FOLDER_BYTES, CachedFile, CachedStorage, DiskCache, disk_cache, through
 from gnomon.shadow.storage.local import LocalStorage, writing
 from gnomon.shadow.storage.locations import (
     Place,
@@ -64,6 +66,7 @@ from gnomon.shadow.storage.waiting import (
     check_deadline,
     check_may_wait,
     looked_twice,
+    looking_again,
     may_wait,
     status_in_memory,
     within,
@@ -72,6 +75,7 @@ from gnomon.shadow.storage.waiting import (
 
 __all__ = [
     "ANY_TIME",
+    "FOLDER_BYTES",
     "NO_INODE",
     "PROBE_FOLDER",
     "STAGED",
@@ -80,6 +84,9 @@ __all__ = [
     "ByteCache",
     "CacheCounts",
     "CacheShare",
+    "CachedFile",
+    "CachedStorage",
+    "DiskCache",
     "EarlyCache",
     "FileInfo",
     "Identity",
@@ -102,6 +109,7 @@ __all__ = [
     "check_deadline",
     "check_may_wait",
     "difference",
+    "disk_cache",
     "endpoint_of",
     "host",
     "identity",
@@ -113,6 +121,7 @@ __all__ = [
     "join",
     "kept_at",
     "looked_twice",
+    "looking_again",
     "may_wait",
     "missing",
     "patiently",
@@ -123,6 +132,7 @@ __all__ = [
     "step_of",
     "storage_at",
     "threads",
+    "through",
     "time_of_store",
     "within",
     "without_secrets",

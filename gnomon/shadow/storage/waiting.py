@@ -100,6 +100,24 @@ def awaited(future: "Future[Result]", what: str) -> Result:
     return future.result()
 
 
+_SECOND: ContextVar[bool] = ContextVar("a second look", default=False)
+
+
+def is_second_look() -> bool:
+    """Whether a file is looked at again, so that copies of its bytes must not be used."""
+    return _SECOND.get()
+
+
+@contextmanager
+def looking_again() -> Iterator[None]:
+    """Reads of the block get the bytes that the store has now."""
+    token = _SECOND.set(True)
+    try:
+        yield
+    finally:
+        _SECOND.reset(token)
+
+
 def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
     """The result of a look at a file. On a remote store the look is made again after one of the `doubtful` errors,
     which say that the file is damaged or gone; the error of the second look is raised."""
@@ -110,7 +128,8 @@ def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[
             raise
     remaining = left()
     time.sleep(PAUSE if remaining is None else min(PAUSE, remaining))
-    return look()
+    with looking_again():
+        return look()
 
 
 # ext2 to ext4, XFS, Btrfs, F2FS, tmpfs: they keep the status of a known file in memory, and nobody else changes it.

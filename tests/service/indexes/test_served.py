@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import obstore
+import pyarrow as pa
 import pytest
 
 from gnomon.service.application import create_app
@@ -16,8 +18,11 @@ from gnomon.service.indexes.served import Indexes, ServedIndex, _backed_off
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import DamagedMetadata, IndexNotFound
 from gnomon.shadow.errors import StorageError
+from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.storage import storage_at
 from tests.service.lake import Client, add_day, crawl_table, rows
 from tests.shadow.make_index import index_source, write_source
+from tests.stores.process import Store
 
 
 def of_index(ready: httpx.Response) -> dict[str, Any]:
@@ -392,3 +397,30 @@ def test_threads_may_share_it_while_it_moves(own: Client, tmp_path: Path) -> Non
 
     asyncio.run(both())
     assert len(rows(own.get("/rows/second"))) == 4
+
+
+def test_a_restart_with_a_cache_folder_reads_the_page_of_a_row_alone(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, read = s3.place(tmp_path, monkeypatch), list[str]()
+    table = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})
+    write_source(storage_at(f"{place}/lake"), {"f.parquet": table})
+    index_source(source_root(f"{place}/lake"), storage_at(f"{place}/shadow"), ["k"])
+    settings = Settings(indexes=[f"{place}/shadow"], cache_folder=str(tmp_path / "cache"), cache_folder_bytes=1 << 20)
+    real = obstore.get
+
+    def get(store: Any, path: str, **options: Any) -> Any:
+        read.append(path.rpartition(".")[2])
+        return real(store, path, **options)
+
+    monkeypatch.setattr(obstore, "get", get)
+    counts = []
+    for _ in range(2):
+        served = Indexes(settings).default
+        read.clear()
+        for index in (served.now(), served.pinned(1)):
+            assert index.fetch(7) == [{"k": 7, "text": "row 7"}]
+        counts.append(sorted(read))
+        served.stop()  # saves what it learned about pages
+    assert counts[0].count("avro") == 1  # the pinned one has it from the folder
+    assert counts[1] == ["json", "json", "parquet", "parquet"]  # to open the pinned one: spec and snapshot

@@ -208,7 +208,7 @@ def test_what_is_learned_about_pages_is_kept_over_a_restart(tmp_path: Path, work
     write_source(tmp_path / "lake", {"p.parquet": table}, use_dictionary=False)
     index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
     maps = tmp_path / "maps"
-    settings = Settings(indexes=[str(tmp_path / "shadow")], port=0, workers=workers, maps_folder=str(maps))
+    settings = Settings(indexes=[str(tmp_path / "shadow")], port=0, workers=workers, cache_folder=str(maps))
     read = []
     for _ in range(2):
         with started(settings) as service:
@@ -216,5 +216,5 @@ def test_what_is_learned_about_pages_is_kept_over_a_restart(tmp_path: Path, work
             assert told["rows"][0]["text"] == table["text"][100].as_py()
             assert service.end()[0] == 0
         read.append(told["explain"]["source"]["bytes"])
-        assert len(list(maps.iterdir())) == 1
+        assert len(list(maps.iterdir())) == 2  # with the lock
     assert read[1] < read[0] / 2

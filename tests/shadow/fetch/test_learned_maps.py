@@ -14,8 +14,7 @@ import pytest
 
 from gnomon.base import kernel
 from gnomon.shadow import FetchStats, open_index
-from gnomon.shadow.fetch import page_maps as maps_folder
-from gnomon.shadow.fetch.page_maps import SUFFIX, UNFINISHED, MapsFolder
+from gnomon.shadow.fetch import page_maps
 from gnomon.shadow.index import Index
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
@@ -41,10 +40,10 @@ class Lake(NamedTuple):
     file: Path
 
     def open(self, folder: Path | None = None) -> Index:
-        return open_index(self.index, keep_pages=False, maps_folder=folder or self.folder)
+        return open_index(self.index, keep_pages=False, cache_folder=folder or self.folder)
 
     def kept(self) -> list[Path]:
-        return sorted(self.folder.glob(f"*{SUFFIX}"))
+        return sorted(path for path in self.folder.iterdir() if path.name != "lock") if self.folder.exists() else []
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def saved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps_folder, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(page_maps, "SAVE_SECONDS", 0)
 
 
 def row(key: int) -> dict[str, object]:
@@ -99,9 +98,9 @@ def test_maps_outlive_a_killed_process(lake: Lake) -> None:
     program = f"""
 import os, signal
 from gnomon.shadow import open_index
-from gnomon.shadow.fetch import page_maps as maps_folder
-maps_folder.SAVE_SECONDS = 0
-index = open_index({lake.index!r}, keep_pages=False, maps_folder={str(lake.folder)!r})
+from gnomon.shadow.fetch import page_maps
+page_maps.SAVE_SECONDS = 0
+index = open_index({lake.index!r}, keep_pages=False, cache_folder={str(lake.folder)!r})
 index.fetch({KEY})
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -121,7 +120,7 @@ def test_fetches_write_now_and_then(lake: Lake, monkeypatch: pytest.MonkeyPatch)
     for key in (5, KEY):
         fetched(index, key)
     assert lake.kept() == []
-    monkeypatch.setattr(maps_folder, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(page_maps, "SAVE_SECONDS", 0)
     fetched(index, 6)
     [file] = lake.kept()
     before = file.stat().st_mtime_ns
@@ -136,7 +135,7 @@ def damaged(dice: random.Random, data: bytes) -> Iterator[bytes]:
         yield data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
         yield data[:at]
     yield data + b"\0"
-    yield b"GNOMONM2" + data[8:]
+    yield b"GNOMONC2" + data[8:]
     yield bytes(len(data))
 
 
@@ -151,7 +150,7 @@ def test_a_damaged_file_is_ignored_with_one_line_in_the_log(lake: Lake, caplog: 
         index = lake.open()
         assert fetched(index).source.bytes == cost
         fetched(index, 17)
-        [told] = [record for record in caplog.records if record.name == "gnomon.fetch"]
+        [told] = [record for record in caplog.records if record.name == "gnomon.cache"]
         assert told.levelno == logging.WARNING
     with lake.open() as index:
         fetched(index)
@@ -165,7 +164,7 @@ def test_a_file_of_another_source_file_is_ignored(lake: Lake, tmp_path: Path, sa
     changed = TABLE.set_column(1, "html", pa.array(TABLE["html"].to_pylist()[::-1]))
     write_source(tmp_path / "other", {"a.parquet": changed}, use_dictionary=False)
     index_source(tmp_path / "other", tmp_path / "other index", ["k"])
-    with open_index(tmp_path / "other index", maps_folder=lake.folder) as index:
+    with open_index(tmp_path / "other index", cache_folder=lake.folder) as index:
         index.fetch(KEY)
     [foreign] = lake.kept()
     fetched(lake.open())
@@ -179,10 +178,10 @@ def test_a_source_file_that_was_written_again_has_maps_of_its_own(tmp_path: Path
         write_source(tmp_path / "lake", {"a.parquet": table}, compression="none")
         index_source(tmp_path / "lake", tmp_path / "index", ["k"], full=True)
         for _ in range(2):
-            index = open_index(tmp_path / "index", keep_pages=False, maps_folder=tmp_path / "maps")
+            index = open_index(tmp_path / "index", keep_pages=False, cache_folder=tmp_path / "maps")
             for key in (5, KEY, KEY):
                 assert index.fetch(key) == table.slice(key, 1).to_pylist()
-    assert len(list((tmp_path / "maps").iterdir())) == 2
+    assert len(list((tmp_path / "maps").iterdir())) == 3  # with the lock
 
 
 @needs_kernel
@@ -203,43 +202,3 @@ def test_a_folder_that_cannot_be_written_costs_one_line_in_the_log(
         for key in (1, 3000, KEY):
             fetched(index, key)
     assert len(caplog.records) == 1
-
-
-class Learner:
-    """A source file that learned some bytes."""
-
-    def __init__(self, size: int) -> None:
-        self.learned = 0
-        self._size = size
-
-    def export_learned(self) -> bytes:
-        return bytes(self._size)
-
-    def learn(self, data: bytes) -> None:
-        assert data == bytes(self._size)
-
-
-def test_the_folder_stays_within_its_limit_and_loses_the_oldest_files(tmp_path: Path) -> None:
-    folder = MapsFolder(str(tmp_path), limit=100_000)
-    stranger, old = tmp_path / "notes.txt", tmp_path / f"1{UNFINISHED}"
-    stranger.write_text("not ours")
-    old.write_text("of a process that was killed")
-    os.utime(old, (0, 0))
-    for number in range(60):
-        file = Learner(5000)
-        folder.opened(("lake", number), file)  # type: ignore[arg-type]
-        file.learned = 1
-        folder.save()
-        for path in tmp_path.glob(f"*{SUFFIX}"):
-            times = path.stat()
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns - 10**9))  # a second passes
-    sizes = [path.stat().st_size for path in tmp_path.glob(f"*{SUFFIX}")]
-    assert 50_000 < sum(sizes) <= 120_000
-    assert stranger.exists()
-    assert not old.exists()
-    folder.opened(("lake", 59), Learner(5000))  # type: ignore[arg-type]
-    too_large = Learner(200_000)
-    folder.opened(("lake", "large"), too_large)  # type: ignore[arg-type]
-    too_large.learned = 1
-    folder.save()
-    assert sum(path.stat().st_size for path in tmp_path.glob(f"*{SUFFIX}")) <= 120_000
