@@ -7,6 +7,7 @@ folders: `delete_folder` and listings use name prefixes.
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -76,6 +77,7 @@ class ObjectStorage:
             raise StorageError(f"expected {self._scheme}://name/path, with the name of a bucket", root)
         self._patience = patience
         self._made = Clients(0, None, None)
+        self._turn = os.getpid(), threading.Lock()  # to connect
         self._proven: tuple[int, bool] | None = None  # process id, and whether copies fail if the target exists
 
     def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
@@ -365,6 +367,17 @@ class ObjectStorage:
 
     @property
     def _clients(self) -> Clients:
+        """The connections of this process. The first reads, which come side by side, share them: each connection takes
+        milliseconds."""
+        made, process = self._made, os.getpid()
+        if made.pid == process:
+            return made
+        if self._turn[0] != process:  # a fork has the lock, but not the thread that may hold it
+            self._turn = process, threading.Lock()
+        with self._turn[1]:
+            return self._connected()
+
+    def _connected(self) -> Clients:
         if self._made.pid != os.getpid():
             self._made = connect(self._scheme, self._bucket, self._patience)
         return self._made

@@ -61,6 +61,29 @@ def test_a_put_whose_reply_was_lost_is_found_to_be_ours(
     assert storage.read("f") == b"x"
 
 
+def test_first_reads_side_by_side_connect_once(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put_new("f", [b"x"])
+    fresh, made, begun = ObjectStorage(storage.root, QUICK), list[Any](), threading.Barrier(4)
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.05)
+        made.append(connect(*args))
+        return made[-1]
+
+    def read() -> None:
+        begun.wait()
+        assert fresh.read("f") == b"x"
+
+    monkeypatch.setattr("gnomon.shadow.storage.objects.connect", slowly)
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert len(made) == 1
+    assert fresh._clients is made[0]
+
+
 def test_a_put_that_was_not_done_is_made_again(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, "put", [busy, busy])
     storage.put_new("f", [b"x"])
