@@ -1,13 +1,19 @@
 """A proxy that delays answers, like a remote store, and records its requests."""
 
 import asyncio
+import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 FIRST_BYTE_SECONDS = 0.1
+# The first byte of S3, as shares of all answers and seconds; between them in straight lines.
+S3_SHARES, S3_SECONDS = (0.0, 0.5, 0.99, 0.999, 1.0), (0.050, 0.063, 0.078, 0.118, 0.150)
+SEED = 8
 CHUNK = 1 << 16
 METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 IDLE_SECONDS = 0.5  # without a request: the proxy is idle
@@ -22,6 +28,7 @@ class ProxiedRequest:
     target: str
     begin: float
     end: float | None = None
+    wait: float = 0.0  # seconds to the first byte of the answer
 
 
 def longest_chain(requests: Iterable[ProxiedRequest]) -> int:
@@ -34,11 +41,23 @@ def longest_chain(requests: Iterable[ProxiedRequest]) -> int:
     return count
 
 
-class Delays:
-    """The proxy, on its own port. It forwards the first byte of an answer no sooner than `FIRST_BYTE_SECONDS` after the
-    request; the rest at once. `passed` are the requests, in order of arrival."""
+def always(seconds: float = FIRST_BYTE_SECONDS) -> Callable[[], float]:
+    """Each answer takes as long as any other."""
+    return lambda: seconds
 
-    def __init__(self, host: str, port: int) -> None:
+
+def like_s3() -> Callable[[], float]:
+    """Each answer takes another time, the same ones in each run."""
+    chance = random.Random(SEED)
+    return lambda: float(np.interp(chance.random(), S3_SHARES, S3_SECONDS))
+
+
+class Delays:
+    """The proxy, on its own port. It forwards the first byte of an answer no sooner than the seconds of `first_byte`
+    after the request; the rest at once. `passed` are the requests, in order of arrival."""
+
+    def __init__(self, host: str, port: int, first_byte: Callable[[], float] | None = None) -> None:
+        self._first_byte = always() if first_byte is None else first_byte
         self.passed: list[ProxiedRequest] = []
         self.port = 0
         self._server = (host, port)
@@ -87,7 +106,8 @@ class Delays:
             nonlocal request
             while chunk := await client.read(CHUNK):
                 if chunk.startswith(METHODS):
-                    request = ProxiedRequest(chunk.partition(b"\r")[0].decode("latin-1"), time.monotonic())
+                    target = chunk.partition(b"\r")[0].decode("latin-1")
+                    request = ProxiedRequest(target, time.monotonic(), wait=self._first_byte())
                     self.passed.append(request)
                 requests.write(chunk)
                 await requests.drain()
@@ -95,7 +115,7 @@ class Delays:
 
         async def answer() -> None:
             while chunk := await server.read(CHUNK):
-                await asyncio.sleep(max(0.0, request.begin + FIRST_BYTE_SECONDS - time.monotonic()))
+                await asyncio.sleep(max(0.0, request.begin + request.wait - time.monotonic()))
                 request.end = time.monotonic()
                 answers.write(chunk)
                 await answers.drain()

@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench import attack as attacking
-from bench import services
+from bench import services, slow_store
 from bench.attack import Load, attack, load_of, quantile, write_targets
-from bench.delays import FIRST_BYTE_SECONDS, Delays, ProxiedRequest, longest_chain
+from bench.delays import FIRST_BYTE_SECONDS, Delays, ProxiedRequest, like_s3, longest_chain
 from bench.serve import FACTOR, Size, choose_keys, memory, prepare, saturation
 from bench.server import Server, started
+from bench.slow_store import Fetch
 from gnomon.commands import crawl
 
 SECOND = 1_000_000_000
@@ -118,6 +119,24 @@ def test_the_proxy_delays_each_answer_once_and_counts_it() -> None:
         proxy.wait_until_idle()
         assert [one.target for one in proxy.passed] == ["GET /rows/a HTTP/1.1"] * 3
         assert longest_chain(proxy.passed) == 3
+
+
+def test_the_delays_of_s3_are_those_of_its_answers_and_the_same_in_each_run() -> None:
+    one, other = like_s3(), like_s3()
+    seconds = sorted(one() for _ in range(20_000))
+    assert seconds == sorted(other() for _ in range(20_000))
+    found = [quantile(seconds, share) for share in (0.5, 0.99, 0.999)]
+    assert found == pytest.approx([0.063, 0.078, 0.118], rel=0.05)
+
+
+def test_a_row_costs_what_its_requests_cost_and_a_goal_says_what_was_missed() -> None:
+    fetches = [Fetch(70.0, 3, 1, 1), Fetch(72.0, 1, 1, 0)]
+    one = slow_store.Load("cold, a warm folder", True, True, fetches)
+    assert slow_store._priced(one).split(" | ")[5:] == ["1.50", "0.50", "1", "3.10 |"]
+    source = slow_store.SOURCES[0]
+    assert "reached" in slow_store._s3_goal(source, one)
+    for worse in (Fetch(90.0, 1, 1), Fetch(70.0, 2, 2)):
+        assert "missed" in slow_store._s3_goal(source, one._replace(fetches=[worse] * 2))
 
 
 @pytest.mark.parametrize(
