@@ -29,6 +29,7 @@ SETTINGS_OF_CONNECT = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timeType.enabled": "true",
+    "spark.sql.redaction.options.regex": "(?i)password",
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }

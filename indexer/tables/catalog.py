@@ -155,6 +155,12 @@ def _separator(text: str) -> str:
 def _check_defaults(source: str, properties: Mapping[str, str]) -> None:
     """Raise UsageError for a schema in which a column that a file lacks is not null."""
     literal, url = properties.get("avro.schema.literal"), properties.get("avro.schema.url")
+    if url == REDACTED and not literal:
+        raise UsageError(
+            "the server hides its property avro.schema.url; set spark.sql.redaction.options.regex of the session to "
+            "a pattern without url, as (?i)password",
+            source,
+        )
     try:
         if not literal and url and url != "none":
             above, name = split(storage_at(url).root)
@@ -245,7 +251,7 @@ def _without_zone(kind: pa.DataType) -> pa.DataType:
 
 NOT_THERE = ("[TABLE_OR_VIEW_NOT_FOUND", "[SCHEMA_NOT_FOUND")  # the beginnings of errors of Spark
 SESSION_CATALOG = "spark_catalog"
-SCHEMA_URL, REDACTED = "avro.schema.url", "*********(redacted)"
+REDACTED = "*********(redacted)"  # by Spark, of what its options look like
 SIDE_BY_SIDE = 8  # statements on Spark Connect
 LAKE_PROVIDERS = ("delta", "iceberg", "hudi")
 
@@ -438,9 +444,6 @@ class _InSql:
     @property
     def table(self) -> dict[str, Any]:
         told = self._told
-        if told.get("table_properties", {}).get(SCHEMA_URL) == REDACTED:
-            what = f"the server hides {SCHEMA_URL}; set avro.schema.literal, or spark.sql.redaction.options.regex"
-            raise UsageError(what, f"{TABLE_PREFIX}{self.name}")
         is_view = told["type"] == "VIEW"
         return {
             "type": told["type"],

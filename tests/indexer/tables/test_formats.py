@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.indexer.tables.catalog import format_of_table, is_like_table
+from gnomon.indexer.tables.catalog import REDACTED, format_of_table, is_like_table
 from gnomon.shadow import UsageError
 
 PARQUET = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
@@ -25,6 +25,13 @@ def datasource(provider: str, **options: str) -> dict[str, Any]:
 def test_datasource_tables_are_of_their_provider(provider: str) -> None:
     assert format_of_table("table:t", datasource(provider)) == (provider, {})
     assert is_like_table(datasource(provider), {"serde": "any", "inputFormat": "x.any"})
+
+
+def test_a_schema_that_the_server_hides_is_refused_for_avro_alone() -> None:
+    hidden = {"avro.schema.url": REDACTED}
+    with pytest.raises(UsageError, match="the server hides its property avro.schema.url; set spark.sql.redaction"):
+        format_of_table("table:t", datasource("avro", **hidden))
+    assert format_of_table("table:t", datasource("parquet", **hidden)) == ("parquet", {})
 
 
 @pytest.mark.parametrize(
