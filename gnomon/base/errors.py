@@ -96,6 +96,8 @@ class Action(Enum):
     NAME_ONE_FILE = "name one file by its URL as a source, and a disk or an object store for what is written"
     FETCH_HADOOP_TOKEN = "run kinit and hdfs fetchdt, and set HADOOP_TOKEN_FILE_LOCATION to the file that it writes"
     SET_HADOOP_USER = "set HADOOP_USER_NAME to a user with this permission"
+    CHECK_GRANTS = "check what the catalog grants on this table"
+    VEND = "let the catalog vend credentials for the table instead (vended-credentials)"
     SET_CLOCK = "set the clock of this machine"
     MAKE_BUCKET = "make the bucket, or correct its name"
     RUN_AGAIN_ANSWERING = "run it again when the store answers"

@@ -37,8 +37,8 @@ class Layout:
     their types in reads, `options` the options of reads. `folders` has the folder of each partition by its values in
     stored form, relative to the root or absolute; new folders are made below `base`. A file has about `file_bytes`.
 
-    In a lake table, `folder_of` is the folder of a partition's files, some partition columns lie `in_files`, too, and
-    `split` says which rows of a partition share a file."""
+    In a lake table, whose name is `table`, `folder_of` is the folder of a partition's files, some partition columns lie
+    `in_files`, too, and `split` says which rows of a partition share a file."""
 
     @cached_property
     def written(self) -> pa.Schema:
@@ -68,6 +68,7 @@ class Layout:
     in_files: tuple[str, ...] = ()
     folder_of: FolderOf | None = None
     split: Split | None = None
+    table: str = ""
 
     def place_of(self, texts: Sequence[str | None]) -> tuple[str, str]:
         """The partition with these values, as folder names, and the folder of its files. UsageError for a partition
@@ -125,6 +126,7 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
         in_files=tuple(name for name in spec.partitions if name in target.fields.names),
         folder_of=target.folder_of,
         split=target.split,
+        table=spec.source.table,
     )
     open_writer(style, layout.written, spec.source.location)  # raises UnsupportedFormat, as in `_checked`
     return layout
@@ -133,7 +135,7 @@ def layout_of_lake(spec: IndexSpec, target: AppendTarget) -> Layout:
 def keys_layout(spec: IndexSpec) -> Layout:
     """The layout for a change that writes no data file."""
     style = style_of(None, "parquet", {})
-    return Layout(spec.source.location, spec.format, style, spec.read_options, pa.schema([]))
+    return Layout(spec.source.location, spec.format, style, spec.read_options, pa.schema([]), table=spec.source.table)
 
 
 def first_layout(spec: IndexSpec, batch: pa.Schema) -> Layout:

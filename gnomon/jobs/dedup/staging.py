@@ -42,6 +42,7 @@ from gnomon.shadow.commit import AppendedFile
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Storage, storage_at
+from gnomon.shadow.tables import govern_table
 from gnomon.sources import Writer, check_written, open_writer
 
 DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null
@@ -113,6 +114,7 @@ class StagingWriter:
         self, layout: Layout, folder: str, rejected: SideFilesAt | None, keys: Sequence[str] | None = None
     ) -> None:
         self._layout, self._folder = layout, folder
+        govern_table(layout.table, layout.root)  # in a task, which knows the table by nothing else
         self._storage = storage_at(layout.root)
         self._rejected = rejected.open() if rejected is not None else None
         self._keys = [] if keys is None else keys

@@ -24,6 +24,7 @@ from gnomon.shadow.storage import (
     source_storage,
     split,
     storage_at,
+    vendor_of,
 )
 from gnomon.shadow.tables import (
     LakeSource,
@@ -177,6 +178,12 @@ def check_apart(root: SourceRoot, index: Storage, what: str = "index") -> None:
                 "it, or one that begins with _",
                 index.root,
             )
+    vendor = vendor_of(index.root)
+    if vendor is not None and vendor.credential(index.root) is not None:
+        words = (
+            f"the {what} would lie in the folder of {vendor.name}, whose catalog vends credentials for the table alone"
+        )
+        raise UsageError(f"{words}; name a folder outside of it", index.root)
 
 
 def _real(root: str) -> str:

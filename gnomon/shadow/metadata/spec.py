@@ -26,7 +26,7 @@ from gnomon.shadow.metadata.entry_kinds import (
     PointerEntries,
     ValueEntries,
 )
-from gnomon.shadow.tables import TABLE_PREFIX, is_lake
+from gnomon.shadow.tables import TABLE_PREFIX, govern_table, is_lake
 from gnomon.sources import DECLARED
 from gnomon.sources.nested import Path, WrongPath, array_at, field_at, nested_option, origin_at, path_name
 
@@ -156,8 +156,16 @@ class CatalogSource(TableSource):
         return f"{TABLE_PREFIX}{self.of}"
 
 
+@dataclass(frozen=True)
 class LakeTableSource(TableSource):
-    """A Delta or Iceberg table: `of` is the name by which `build` accepts it ("delta:/path")."""
+    """A Delta or Iceberg table: `of` is the name by which `build` accepts it ("delta:/path"). Each process that has it,
+    also a task that unpickles it, opens the table's files with the credentials that its catalog vends."""
+
+    def __post_init__(self) -> None:
+        govern_table(self.of, self.location)
+
+    def __reduce__(self) -> tuple[type["LakeTableSource"], tuple[str, bool, str]]:
+        return type(self), (self.location, self.as_files, self.of)
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@
 - `waiting`         deadlines, and work that must not wait
 - `objects`         S3, Google Cloud Storage, Azure and memory, with obstore
 - `object_clients`  connections to object stores, and the meaning of their errors
+- `credentials`     credentials that a catalog vends for the files of a table
 - `web`             files on the web, which are only read: by URL, and data sets of Hugging Face
 - `webhdfs`         HDFS, over WebHDFS
 - `webhdfs_calls`   the HTTP requests of WebHDFS, and delegation tokens
@@ -40,6 +41,7 @@ from gnomon.shadow.storage.contract import (
     without_secrets,
     words_of,
 )
+from gnomon.shadow.storage.credentials import Credential, Vendor, govern, vendor_of
 from gnomon.shadow.storage.disk_cache import FOLDER_BYTES, CachedFile, CachedStorage, DiskCache, disk_cache, through
 from gnomon.shadow.storage.local import LocalStorage, writing
 from gnomon.shadow.storage.locations import (
@@ -84,6 +86,7 @@ __all__ = [
     "ByteCache",
     "CacheCounts",
     "CacheShare",
+    "Credential",
     "CachedFile",
     "CachedStorage",
     "DiskCache",
@@ -101,6 +104,7 @@ __all__ = [
     "Storage",
     "Trace",
     "TracedReader",
+    "Vendor",
     "WouldWait",
     "access_action",
     "as_location",
@@ -111,6 +115,7 @@ __all__ = [
     "difference",
     "disk_cache",
     "endpoint_of",
+    "govern",
     "host",
     "identity",
     "in_order",
@@ -134,6 +139,7 @@ __all__ = [
     "threads",
     "through",
     "time_of_store",
+    "vendor_of",
     "within",
     "without_secrets",
     "without_waiting",

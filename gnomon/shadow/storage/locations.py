@@ -29,6 +29,7 @@ STORES = {
     "hf": ("gnomon.shadow.storage.web", "HubStorage", "obstore"),
     "hdfs": ("gnomon.shadow.storage.webhdfs", "WebHdfsStorage", ""),
 }
+VENDED = ("s3", "gs", "az")  # stores for whose files a catalog may vend credentials
 ENDPOINTS = {  # environment variables with the address of a store; the first one that is set counts
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
@@ -69,8 +70,9 @@ def missing(package: str, error: ImportError) -> str:
     return f"the package {package}, which needs {name}, which is not installed"
 
 
-def storage_at(place: Place) -> Storage:
-    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark."""
+def storage_at(place: Place, of: str = "") -> Storage:
+    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark. `of` is the root of
+    the table whose files these are, if they do not lie below it: the table's credentials open them."""
     location = as_location(place)
     if not location:
         raise UsageError("an empty path; expected a folder (. is the current one)")
@@ -89,17 +91,17 @@ def storage_at(place: Place) -> Storage:
         if not slash:
             raise UsageError("expected file:///path", location)
         return LocalStorage(slash + path)
-    return _remote(location, ALIASES.get(scheme, scheme), rest)
+    return _remote(location, ALIASES.get(scheme, scheme), rest, of)
 
 
-def _remote(location: str, scheme: str, rest: str) -> Storage:
+def _remote(location: str, scheme: str, rest: str, of: str) -> Storage:
     shown = without_secrets(location)
     if scheme not in STORES:
         known = ", ".join(f"{name}://" for name in STORES)
         raise StorageError(f"stores of {scheme}:// are not known", shown, expected=f"a path, or one of {known}")
     module, name, package = STORES[scheme]
     try:
-        store: Callable[[str], Storage] = getattr(import_module(module), name)
+        store: Callable[..., Storage] = getattr(import_module(module), name)
     except ImportError as error:
         raise StorageError(
             f"stores of {scheme}:// need {missing(package, error)}; expected it here: pip install {package}",
@@ -112,7 +114,8 @@ def _remote(location: str, scheme: str, rest: str) -> Storage:
     parts = path.strip("/").split("/") if path.strip("/") else []
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError("a part of the path is empty, . or ..; expected names only", shown)
-    return store("/".join([f"{scheme}://{host}", *parts]))
+    root = "/".join([f"{scheme}://{host}", *parts])
+    return store(root, of=of) if of and scheme in VENDED else store(root)
 
 
 def endpoint_of(root: str) -> str:
@@ -188,7 +191,7 @@ class SourceStorage:
             return self._below.open(path, stats, known)
         place = host(path)
         if place not in self._others:
-            self._others[place] = storage_at(place)
+            self._others[place] = storage_at(place, of=self.root)
         return self._others[place].open(path.removeprefix(place).lstrip("/"), stats, known)
 
     def list(self, prefix: str = "", hidden: Hidden = False, witness: str = "") -> Iterator[FileInfo]:

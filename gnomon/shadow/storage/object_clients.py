@@ -1,11 +1,12 @@
-"""Connections to object stores, which each process makes with the settings of its environment; and the meaning of
-obstore's errors: transient errors, errors of the caller, refusals of the store."""
+"""Connections to object stores, which each process makes with the settings of its environment, or with credentials that
+a catalog vends; and the meaning of obstore's errors: transient errors, errors of the caller, refusals of the store."""
 
 import os
 import re
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,10 +23,12 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.storage.contract import without_secrets, words_of
+from gnomon.shadow.storage.credentials import Credential, Vendor
 from gnomon.shadow.storage.locations import ENDPOINTS, access_action
 from gnomon.shadow.storage.retries import Expired, Passing, Patience
 
 MAKERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+ADDRESSES = {"s3": "endpoint", "gs": "base_url", "az": "endpoint"}  # the setting with the address of a store
 LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts of http://, whose answers no other machine can read or change
 HUB = "https://huggingface.co"
 HUB_TOKEN = "HF_TOKEN"
@@ -39,13 +42,15 @@ class Clients(NamedTuple):
     puts: Any
 
 
-def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
-    """Connections to a bucket. obstore reads credentials, region and endpoint from the environment itself."""
+def connect(scheme: str, bucket: str, patience: Patience, vended: Callable[[], Credential] | None = None) -> Clients:
+    """Connections to a bucket. obstore reads credentials, region and endpoint from the environment itself; `vended`
+    returns credentials that are used instead, the newest at each call."""
     if scheme == "memory":
         store = _memory(bucket)
         return Clients(os.getpid(), store, store)
     _check_not_forked(f"{scheme}://{bucket}")
-    address = address_of(scheme, f"{scheme}://{bucket}")
+    given = {} if vended is None else dict(vended().options)
+    address = str(given.get(ADDRESSES.get(scheme, ""), "")) or address_of(scheme, f"{scheme}://{bucket}")
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=patience.connect),
         "timeout": timedelta(seconds=patience.request),
@@ -56,12 +61,23 @@ def connect(scheme: str, bucket: str, patience: Patience) -> Clients:
         options["default_headers"] = {"Authorization": f"Bearer {token}"}
     reading = {**options, "read_timeout": timedelta(seconds=patience.read)}
     # S3 has no condition for a copy. It has one for the end of a multipart put, and a part may be a copy.
-    more = {"copy_if_not_exists": os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")} if scheme == "s3" else {}
+    more: dict[str, Any] = (
+        {"copy_if_not_exists": os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")} if scheme == "s3" else {}
+    )
+    if vended is not None:
+        more |= {**given, "skip_signature": False, "credential_provider": partial(_provided, vended)}
     # Only `retried` repeats calls: it knows which are safe to repeat.
     retries = {"max_retries": 0}
     make, place = MAKERS.get(scheme, HTTPStore), bucket if scheme in MAKERS else address
     stores = [make(place, client_options=o, retry_config=retries, **more) for o in (reading, options)]
     return Clients(os.getpid(), *stores)
+
+
+def _provided(vended: Callable[[], Credential]) -> dict[str, Any]:
+    """The newest credentials as obstore takes them, which asks for them again when their end is near."""
+    found = vended()
+    end = None if found.end is None else datetime.fromtimestamp(found.end, UTC)
+    return {**found.secrets, "expires_at": end}
 
 
 def address_of(scheme: str, where: str) -> str:
@@ -115,6 +131,7 @@ NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|specified bucket does not
 STATUS = re.compile(r"status code: (\d{3})")
 EXPIRED = re.compile("<Code>(ExpiredToken|ExpiredTokenException|TokenRefreshRequired)</Code>")
 CONTRADICTING = (408, 409, 412, 416, 429)  # busy, or refusals of what was not asked
+NOT_NOW = "not valid in the specified time frame"  # Azure, of a token that has ended
 PASSES = re.compile("<Code>RequestTimeout</Code>")  # S3 says 400
 CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 NO_REQUEST = "HTTP error: builder error"  # a setting of which the client cannot make a request
@@ -129,9 +146,16 @@ class RangeRefused(Exception):
     """The object ends before the range."""
 
 
-def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
+def translated(
+    where: str,
+    call: Callable[[], Result],
+    meaning: Meaning = (),
+    vendor: Vendor | None = None,
+    is_vended: bool = False,
+) -> Result:
     """Make a call once, and turn obstore's errors into ours. FileNotFoundError and the errors in `meaning`
-    (AlreadyExistsError, PreconditionError, RangeRefused) reach the caller. `Passing` errors may be retried."""
+    (AlreadyExistsError, PreconditionError, RangeRefused) reach the caller. `Passing` errors may be retried. A refusal
+    of the store's names the `vendor` of credentials; `is_vended`: it gave those of this call."""
     try:
         return call()
     except meaning:
@@ -141,7 +165,9 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
             raise no_bucket(where) from None
         raise FileNotFoundError(f"{where}: no such file") from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise _expired(where, error) or _no_access(where, error) from None
+        if is_vended and (isinstance(error, UnauthenticatedError) or re.search(NOT_NOW, str(error))):
+            raise Expired(f"the store refuses access: {words_of(error)}", where) from None
+        raise _expired(where, error) or _no_access(where, error, vendor, is_vended) from None
     except (
         InvalidPathError,
         NotSupportedError,
@@ -151,7 +177,7 @@ def translated(where: str, call: Callable[[], Result], meaning: Meaning = ()) ->
     ) as error:
         raise StorageError(f"a name or setting that the store cannot hold: {words_of(error)}", where) from None
     except BaseError as error:
-        raise _other(where, error, meaning) from None
+        raise _other(where, error, meaning, vendor, is_vended) from None
     except BaseException as error:
         if type(error).__module__ != PANIC_MODULE:
             raise
@@ -164,7 +190,7 @@ def status(error: BaseException) -> int | None:
     return int(match[1]) if match else None
 
 
-def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
+def _other(where: str, error: BaseError, meaning: Meaning, vendor: Vendor | None, is_vended: bool) -> Exception:
     text, found = str(error), status(error)
     if NO_BUCKET.search(text):
         return no_bucket(where)
@@ -175,7 +201,7 @@ def _other(where: str, error: BaseError, meaning: Meaning) -> Exception:
     if expired := _expired(where, error):
         return expired
     if found in (401, 403):
-        return _no_access(where, error)
+        return _no_access(where, error, vendor, is_vended)
     if certificate := CERTIFICATE.search(text):
         what = f"the certificate of the store is not trusted ({certificate[1]})"
         return StorageError(what, where, action=Action.TRUST_CERTIFICATE)
@@ -199,6 +225,13 @@ def no_bucket(where: str) -> StorageError:
     return StorageError("the store has no such bucket", where, action=Action.MAKE_BUCKET)
 
 
-def _no_access(where: str, error: BaseError) -> StorageError:
+def _no_access(where: str, error: BaseError, vendor: Vendor | None = None, is_vended: bool = False) -> StorageError:
     words = words_of(error)
-    return StorageError(f"the store refuses access ({words})", where, action=access_action(where, words))
+    what, action = f"the store refuses access ({words})", access_action(where, words)
+    if vendor is not None and action != Action.SET_CLOCK:
+        if is_vended:
+            what, action = f"{what} to the credentials that the catalog vends for {vendor.name}", Action.CHECK_GRANTS
+        else:
+            why = f": {vendor.trouble}" if vendor.trouble else ""
+            what = f"{what} to the credentials of the environment, and the catalog of {vendor.name} vends none{why}"
+    return StorageError(what, where, action=action)

@@ -29,6 +29,7 @@ from gnomon.shadow.storage.contract import (
     is_skipped,
     words_of,
 )
+from gnomon.shadow.storage.credentials import Credential, Vendor, vendor_of
 from gnomon.shadow.storage.object_clients import Clients, Meaning, RangeRefused, connect, no_bucket, translated
 from gnomon.shadow.storage.remote_file import Range, RemoteFile
 from gnomon.shadow.storage.retries import Expired, Passing, Patience, next_of, retried
@@ -65,23 +66,25 @@ class ObjectFile(RemoteFile):
 
 
 class ObjectStorage:
-    """The objects below scheme://bucket/prefix. Each process makes its own connections when it first needs them."""
+    """The objects below scheme://bucket/prefix. Each process makes its own connections when it first needs them. `of`
+    is the root of the table whose files these are, if they do not lie below it: the table's credentials open them."""
 
     is_remote = True
 
-    def __init__(self, root: str, patience: Patience = PATIENCE) -> None:
+    def __init__(self, root: str, patience: Patience = PATIENCE, of: str = "") -> None:
         self.root = root
+        self._of = of
         self._scheme, _, rest = root.partition("://")
         self._bucket, _, self._prefix = rest.partition("/")
         if not self._bucket:
             raise StorageError(f"expected {self._scheme}://name/path, with the name of a bucket", root)
         self._patience = patience
-        self._made = Clients(0, None, None)
+        self._made: dict[str, tuple[Credential | None, Clients]] = {}  # by the prefix of their credentials
         self._turn = os.getpid(), threading.Lock()  # to connect
         self._proven: tuple[int, bool] | None = None  # process id, and whether copies fail if the target exists
 
-    def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[str, Patience]]:
-        return type(self), (self.root, self._patience)
+    def __reduce__(self) -> tuple[type["ObjectStorage"], tuple[Any, ...]]:
+        return type(self), (self.root, self._patience, *filter(None, [self._of]))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -101,7 +104,7 @@ class ObjectStorage:
         if not path and not self._prefix:
             raise IsADirectoryError(f"{self.root}: a bucket, not a file")
         try:
-            return self._call(path, lambda: self._info(obstore.head(self._clients.reads, self._key(path)), path))
+            return self._call(path, lambda: self._info(obstore.head(self._clients(path).reads, self._key(path)), path))
         except FileNotFoundError:
             if self._call(path, lambda: next(self._pages(path, 1), None)):
                 raise IsADirectoryError(f"{self.root}/{path}: not a file") from None
@@ -109,7 +112,7 @@ class ObjectStorage:
 
     def read(self, path: str) -> bytes:
         def read() -> bytes:
-            answer = obstore.get(self._clients.reads, self._key(path))
+            answer = obstore.get(self._clients(path).reads, self._key(path))
             return self._whole(path, bytes(answer.bytes()), answer.meta["size"])
 
         return self._call(path, read)
@@ -127,7 +130,7 @@ class ObjectStorage:
         options: Any = {"range": (span[0], sum(span)), **condition}
 
         def get() -> tuple[bytes, FileInfo]:
-            answer = obstore.get(self._clients.reads, key, options=options)
+            answer = obstore.get(self._clients(path).reads, key, options=options)
             data = self._whole(path, bytes(answer.bytes()), min(span[1], answer.meta["size"] - span[0]))
             return data, self._info(answer.meta, path)
 
@@ -155,7 +158,7 @@ class ObjectStorage:
 
     def _pages(self, prefix: str, least: int = PAGE, after: str | None = None) -> Iterator[Sequence[Any]]:
         """List page by page, each requested when it is needed, from the first name after the key `after`."""
-        found = obstore.list(self._clients.reads, self._key(prefix) or None, offset=after, chunk_size=least)
+        found = obstore.list(self._clients(prefix).reads, self._key(prefix) or None, offset=after, chunk_size=least)
         while page := next_of(iter(found), self._patience.request, f"{self.root}/{prefix}"):
             yield page
 
@@ -182,7 +185,7 @@ class ObjectStorage:
         if key in items:
             return [item for path, item in items.items() if path.startswith(below)] or self._to_the_end(prefix)
         try:
-            obstore.get(self._clients.reads, key).bytes()
+            obstore.get(self._clients(witness).reads, key).bytes()
         except FileNotFoundError:
             return None
         raise Passing(f"the store's listing lacks {witness}, which is there", f"{self.root}/{prefix}")
@@ -208,7 +211,7 @@ class ObjectStorage:
     def _is_mark(self, path: str) -> bool:
         """Whether an empty object is the mark of a folder (`name/`), which a listing shows without its slash."""
         try:
-            self._call(path, lambda: obstore.head(self._clients.reads, self._key(path)))
+            self._call(path, lambda: obstore.head(self._clients(path).reads, self._key(path)))
         except FileNotFoundError:
             return True
         return False
@@ -228,10 +231,10 @@ class ObjectStorage:
 
         def put() -> None:
             try:
-                store = self._clients.puts
+                store = self._clients(path).puts
                 obstore.put(store, key, data, mode="create", use_multipart=False, attributes={OWNER: token})
             except AlreadyExistsError as error:  # or another put is under way (409 of S3)
-                owner = self._owner(key)
+                owner = self._owner(path)
                 if owner is None:  # taken a moment ago, or by an object that this name does not reach
                     raise Passing(words_of(error), where) from None
                 if owner != token:
@@ -241,10 +244,10 @@ class ObjectStorage:
 
         self._call(path, put)
 
-    def _owner(self, key: str) -> str | None:
+    def _owner(self, path: str) -> str | None:
         """The random word of the put that wrote an object, empty where it has none; None where there is no object."""
         try:
-            found = obstore.get(self._clients.reads, key, options={"head": True})
+            found = obstore.get(self._clients(path).reads, self._key(path), options={"head": True})
         except FileNotFoundError:
             return None
         return str(found.attributes.get(OWNER, ""))
@@ -272,9 +275,9 @@ class ObjectStorage:
         def copy() -> bool:
             nonlocal in_doubt
             try:
-                obstore.copy(self._clients.puts, self._key(path), key, overwrite=False)
+                obstore.copy(self._clients(target).puts, self._key(path), key, overwrite=False)
             except AlreadyExistsError as error:
-                if self._owner(key) is None:  # another copy is under way
+                if self._owner(target) is None:  # another copy is under way
                     raise Passing(words_of(error), where) from None
                 if not (in_doubt and self._are_equal(path, target)):
                     raise AlreadyExists("the name is taken", where, action=Action.RUN_AGAIN) from None
@@ -337,7 +340,7 @@ class ObjectStorage:
 
     def _delete(self, keys: Sequence[str], path: str) -> None:
         try:
-            self._call(path, lambda: obstore.delete(self._clients.reads, keys))
+            self._call(path, lambda: obstore.delete(self._clients(path).reads, keys))
         except FileNotFoundError:  # the answer of some stores
             if len(keys) > 1:
                 for key in keys:
@@ -365,32 +368,54 @@ class ObjectStorage:
             etag = f'"{etag}"'
         return FileInfo(path, meta["size"], seconds * 1_000_000_000, etag)
 
-    @property
-    def _clients(self) -> Clients:
-        """The connections of this process. The first reads, which come side by side, share them: each connection takes
-        milliseconds."""
-        made, process = self._made, os.getpid()
-        if made.pid == process:
-            return made
-        if self._turn[0] != process:  # a fork has the lock, but not the thread that may hold it
-            self._turn = process, threading.Lock()
-        with self._turn[1]:
-            return self._connected()
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
 
-    def _connected(self) -> Clients:
-        if self._made.pid != os.getpid():
-            self._made = connect(self._scheme, self._bucket, self._patience)
-        return self._made
+    def _vended(self, path: str) -> tuple[Vendor | None, Credential | None]:
+        """The vendor of credentials for a path, and those that open it now; None for those of the environment."""
+        where = self._at(path)
+        vendor = vendor_of(where)
+        if self._of and (owner := vendor_of(self._of)) is not None and (found := owner.credential(where)) is not None:
+            return owner, found
+        return vendor, None if vendor is None else vendor.credential(where)
+
+    def _clients(self, path: str) -> Clients:
+        """The connections of this process with the credentials for a path. The first reads, which come side by side,
+        share them: each connection takes milliseconds."""
+        vendor, credential = self._vended(path)
+        prefix = "" if vendor is None or credential is None else f"{vendor.name} {credential.prefix}"
+        if (made := self._kept(prefix, credential)) is not None:
+            return made
+        if self._turn[0] != os.getpid():  # a fork has the lock, but not the thread that may hold it
+            self._turn = os.getpid(), threading.Lock()
+        with self._turn[1]:
+            if (made := self._kept(prefix, credential)) is None:
+                newest = None if credential is None else (lambda: self._vended(path)[1] or credential)
+                made = connect(self._scheme, self._bucket, self._patience, newest)
+                self._made[prefix] = credential, made
+        return made
+
+    def _kept(self, prefix: str, credential: Credential | None) -> Clients | None:
+        known, made = self._made.get(prefix, (None, None))
+        return made if made is not None and made.pid == os.getpid() and known is credential else None
 
     def _call(self, path: str, call: Callable[[], Result], meaning: Meaning = ()) -> Result:
         """Repeat a call until the store answers. Errors with a `meaning` are raised unchanged."""
-        where = f"{self.root}/{path}" if path else self.root
+        where, expired = self._at(path), 0
 
         def once() -> Result:
+            nonlocal expired
+            vendor, credential = self._vended(path)
             try:
-                return translated(where, call, meaning)
-            except Expired:
-                self._made = Clients(0, None, None)
+                return translated(where, call, meaning, vendor, credential is not None)
+            except Expired as error:
+                expired += 1
+                if vendor is None or credential is None:
+                    self._made = {}
+                elif expired == 1:
+                    vendor.has_expired(credential)
+                else:
+                    raise StorageError(f"{error.what}, though the catalog has just vended others", where) from None
                 raise
 
         return retried(once, self._patience, where)

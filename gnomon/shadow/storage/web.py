@@ -63,14 +63,14 @@ class WebStorage(ObjectStorage):
             self._refuse()
 
         def first() -> FileInfo:
-            answer = obstore.get(self._clients.reads, self._key(path), options={"range": (0, 1)})
+            answer = obstore.get(self._clients(path).reads, self._key(path), options={"range": (0, 1)})
             answer.bytes()  # frees the connection
             return self._info(answer.meta, path)
 
         try:
             return self._call(path, first, (RangeRefused,))
         except RangeRefused:  # an empty file has no first byte
-            found = self._call(path, lambda: self._info(obstore.head(self._clients.reads, self._key(path)), path))
+            found = self._call(path, lambda: self._info(obstore.head(self._clients(path).reads, self._key(path)), path))
         if found.size:
             raise StorageError(WHOLE, f"{self.root}/{path}", action=Action.COPY_FILE)
         return found

@@ -7,6 +7,7 @@
 - `delta`              Delta Lake tables, with deltalake (extra `delta`)
 - `iceberg`            Iceberg tables, with pyiceberg (extra `iceberg`)
 - `iceberg_files`      the live files of an Iceberg snapshot, from its manifests, and which deletes apply to each
+- `iceberg_credentials`  the credentials that an Iceberg REST catalog vends
 - `iceberg_deletes`    the deleted rows of an Iceberg snapshot
 - `lake_append`        new files of a Delta or Iceberg table, and the commit that adds them
 - `delta_append`       the same for Delta Lake tables
@@ -36,7 +37,7 @@ from gnomon.shadow.tables.lake_append import (
     commit_to_table,
     last_number,
 )
-from gnomon.shadow.tables.lake_source import MAIN, LakeSource, is_lake, lake_source
+from gnomon.shadow.tables.lake_source import MAIN, LakeSource, govern_table, is_lake, lake_source
 from gnomon.shadow.tables.partitions import (
     NULL_VALUE,
     TEXT,
@@ -111,6 +112,7 @@ __all__ = [
     "clear_attempts",
     "commit_change",
     "commit_to_table",
+    "govern_table",
     "is_lake",
     "lake_source",
     "last_number",

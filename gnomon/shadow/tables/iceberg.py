@@ -37,7 +37,8 @@ from pyiceberg.transforms import IdentityTransform
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import is_key_type
 from gnomon.shadow.errors import ShadowError, SourceNotFound, StorageError, UsageError
-from gnomon.shadow.storage import Storage, below, is_absolute, join, storage_at, without_secrets, words_of
+from gnomon.shadow.storage import Credential, Storage, below, is_absolute, join, storage_at, without_secrets, words_of
+from gnomon.shadow.tables.iceberg_credentials import is_rest, renewed, settle
 from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_files import (
     DATA_FORMATS,
@@ -162,6 +163,24 @@ def count_rows(place: str, version: TableVersion) -> int:
         raise UsageError(f"pyiceberg cannot count its rows ({words_of(error)})", name) from error
 
 
+def vended(place: str) -> Sequence[Credential] | UsageError:
+    """The credentials that the catalog of a table vends for its files, none where it vends none; the reason where its
+    files cannot be opened at all. StorageError where the catalog does not answer."""
+    name = f"iceberg:{place}"
+    if not is_rest(place.partition(".")[0]):
+        return ()
+    found = renewed(name)
+    if found is None:
+        try:
+            load_table(place, name, None)
+        except UsageError as error:
+            if error.action is not Action.VEND:
+                raise
+            return error
+        found = renewed(name)
+    return found or ()
+
+
 def read_history(place: str, known: TableVersion) -> TableHistory:
     """The snapshots that the newest metadata names: the table's own line by its log of snapshots, each other branch and
     tag by its ancestors, and snapshots that no line leads to, each alone. A snapshot has expired if another one names
@@ -215,7 +234,9 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
             if "." not in identifier:
                 raise UsageError("", name, expected="iceberg:CATALOG.namespace.table, or the path of a metadata file")
             with closing(_catalog(catalog, name)) as opened:  # it connects again if the table is used to commit
-                return opened.load_table(identifier)
+                table = opened.load_table(identifier)
+                settle(table, name)
+                return table
         try:
             return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), READ_BY_GNOMON)
         except GONE:
@@ -242,6 +263,10 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
     except Exception as error:
         if (unread := _unread(error, name)) is not None:
             raise unread from None
+        if isinstance(error, ValidationError):  # its text has values of the catalog's answer, which may be secrets
+            first = error.errors(include_input=False)[0]
+            what = f"the answer of its catalog is not understood: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise StorageError(what, name, action=Action.CHECK_CATALOG_SETTINGS) from None
         what = f"its metadata cannot be read ({type(error).__name__}: {words_of(error)})"
         raise StorageError(what, name, action=_advice(error, Action.RUN_AGAIN_OR_REPAIR)) from error
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import fastavro
 import msgspec
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import EMPTY_DICT, Properties
@@ -27,7 +27,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError
-from gnomon.shadow.storage import ByteCache, OpenFile, below, in_order, split, storage_at, words_of
+from gnomon.shadow.storage import ByteCache, OpenFile, Storage, below, in_order, split, storage_at, words_of
 from gnomon.sources.nested import Path, origin_at
 from gnomon.sources.types import parse_ddl
 
@@ -35,25 +35,37 @@ IMPLEMENTATION = f"{__name__}.StorageFileIO"  # the value of pyiceberg's propert
 
 
 class StorageFileIO(FileIO):
-    """Reads files of any store that Gnomon knows; writes none."""
+    """Files of any store that Gnomon knows, which are written create-only. `of` is the root of the table whose files
+    they are: the credentials that its catalog vends open them."""
 
-    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+    def __init__(self, properties: Properties = EMPTY_DICT, of: str = "") -> None:
         super().__init__(properties)
+        self._of = of
 
     def new_input(self, location: str) -> InputFile:
-        return _Input(location)
+        return _File(location, self._of)
 
     def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError(location)
+        return _File(location, self._of)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError(str(location))
+        storage, name = _storage_of(location if isinstance(location, str) else location.location, self._of)
+        storage.delete(name)
 
 
-class _Input(InputFile):
+def _storage_of(location: str, of: str) -> tuple[Storage, str]:
+    above, name = split(storage_at(location).root)
+    return storage_at(above, of), name
+
+
+class _File(InputFile, OutputFile):
+    def __init__(self, location: str, of: str) -> None:
+        super().__init__(location)
+        self._of = of
+
     def _opened(self) -> OpenFile:
-        above, name = split(storage_at(self.location).root)
-        return storage_at(above).open(name)
+        storage, name = _storage_of(self.location, self._of)
+        return storage.open(name)
 
     def __len__(self) -> int:
         with self._opened() as file:
@@ -69,6 +81,32 @@ class _Input(InputFile):
     def open(self, seekable: bool = True) -> InputStream:
         with self._opened() as file:
             return io.BytesIO(file.read_range(0, file.size))
+
+    def to_input_file(self) -> InputFile:
+        return self
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        storage, name = _storage_of(self.location, self._of)
+        return _Written(lambda data: storage.put_new(name, [data]))
+
+
+class _Written(io.BytesIO):
+    """A new file, which is put as a whole when it is closed, unless an error ends the `with` block."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._put: Callable[[bytes], None] | None = put
+
+    def __exit__(self, kind: Any, error: Any, at: Any) -> None:
+        if kind is not None:
+            self._put = None
+        self.close()
+
+    def close(self) -> None:
+        put, self._put = self._put, None
+        if put is not None:
+            put(self.getvalue())
+        super().close()
 
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # the content of a file

@@ -4,7 +4,7 @@ that it has deleted. All of this comes from the table's metadata; no folder is l
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import SpecMismatch, UsageError
-from gnomon.shadow.storage import ANY_TIME, FileInfo, Readable, missing
+from gnomon.shadow.storage import ANY_TIME, Credential, FileInfo, Readable, Vendor, govern, missing
 from gnomon.shadow.tables.table_source import LakeContent, Recorded, TableHistory, TableVersion
 from gnomon.sources import OptionError
 from gnomon.sources.types import COMMENT, to_ddl
@@ -160,6 +160,18 @@ def lake_source(name: str, version: str = "") -> LakeSource:
     return named
 
 
+def govern_table(name: str, root: str) -> Vendor | None:
+    """Open the files below the root of a table with the credentials that its catalog vends, if it is a table of a
+    catalog that may vend some; None for other tables. Nothing is asked before a file is opened."""
+    if not name.startswith("iceberg:") or "/" in name:
+        return None
+    return govern(root, name, partial(_vended, name))
+
+
+def _vended(name: str) -> Sequence[Credential] | UsageError:
+    return _format(name).vended(place_of_name(name))
+
+
 class _Format(Protocol):
     """The interface of a module that reads tables of one format."""
 
@@ -174,6 +186,8 @@ class _Format(Protocol):
     def read_history(self, place: str, known: TableVersion) -> TableHistory: ...
 
     def count_rows(self, place: str, version: TableVersion) -> int: ...
+
+    def vended(self, place: str) -> Sequence[Credential] | UsageError: ...
 
 
 def place_of_name(name: str) -> str:
