@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from tests.stores.iceberg_rest import rest_catalog
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 from tests.stores.web import Hub, WebServer
+
+if TYPE_CHECKING:
+    from tests.stores.vending import CheckedS3, Vending
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +71,42 @@ def google_root(google: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 @pytest.fixture
 def hdfs_root(hdfs: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return hdfs.place(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def checked(s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator["CheckedS3"]:
+    """A proxy before the S3 server that checks credentials; the environment leads to it."""
+    from tests.stores.vending import checked_s3
+
+    with checked_s3(s3) as proxy:
+        for name, value in proxy.variables.items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+@pytest.fixture
+def vended_place(s3: Store, tmp_path: Path) -> str:
+    """A place of the test's own on the S3 server."""
+    return f"{s3.address}/{tmp_path.parent.name}/{tmp_path.name}"
+
+
+@pytest.fixture
+def vending(
+    checked: "CheckedS3", s3: Store, tmp_path: Path, vended_place: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator["Vending"]:
+    """A catalog that vends credentials for that proxy, as pyiceberg's catalog `here`, with the namespace `db`."""
+    from pyiceberg.utils.config import Config
+
+    from tests.stores.vending import vending_catalog
+
+    monkeypatch.setattr("gnomon.shadow.storage.credentials._vendors", {})
+    monkeypatch.setattr("gnomon.shadow.storage.credentials._roots", {})
+    with vending_catalog(checked, s3, tmp_path, f"{vended_place}/lake") as running:
+        for name, value in {"type": "rest", "uri": running.uri, "token": running.token}.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name.upper()}", value)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read at import
+        running.catalog.create_namespace("db")
+        yield running
 
 
 @pytest.fixture(params=["s3", "google", "azure", "hdfs"])

@@ -221,7 +221,7 @@ def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 @dataclass
 class Vending:
-    """A catalog. `life` is that of its credentials, in seconds; `below` has the folders of a table that have
+    """A catalog. `life` is that of its credentials, in seconds; `below` has the folders of a table, or URLs, that have
     credentials of their own, "" for the whole table. `in_config`: a load answers the credentials of the whole table as
     members of `config`, too. `renews`: it names an endpoint for renewals. With `signs` it signs requests instead.
     `down`: it answers 503. `asked` counts requests by the kind."""
@@ -286,7 +286,8 @@ class Vending:
         return 200, answer
 
     def _credentials(self, table: Table) -> list[dict[str, Any]]:
-        places = ["/".join(filter(None, [table.location().rstrip("/"), one])) for one in self.below]
+        root = table.location().rstrip("/")
+        places = [one if "://" in one else "/".join(filter(None, [root, one])) for one in self.below]
         return [{"prefix": f"{place}/", "config": self.store.mint(_name(place), self.life)} for place in places]
 
 

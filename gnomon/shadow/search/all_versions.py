@@ -361,7 +361,7 @@ class _Search:
         root = self._root.root
         others = {info.path: info.size for info in self._root.list(hidden=True)}
         for folder in sorted(self._folders):
-            listed = storage_at(folder).list(hidden=True)
+            listed = storage_at(folder, root).list(hidden=True)
             others |= {below(root, join(folder, info.path)): info.size for info in listed}
         for deletes in self._found.equality_deletes:
             others.setdefault(below(root, deletes), -1)

@@ -173,9 +173,11 @@ def govern(root: str, name: str, ask: Ask) -> Vendor:
     return vendor
 
 
-def vendor_of(location: str) -> Vendor | None:
-    """The vendor of the nearest root at or above a location; None where there is none."""
-    place = location if _roots else ""
+def vendor_of(place: str) -> Vendor | None:
+    """The vendor of a table with this name, or of the nearest root at or above this location; None where there is
+    none."""
+    if not _roots or place in _vendors:
+        return _vendors.get(place)
     while place and place not in _roots:
         place = place.rpartition("/")[0]
     return _roots.get(place)

@@ -71,8 +71,9 @@ def missing(package: str, error: ImportError) -> str:
 
 
 def storage_at(place: Place, of: str = "") -> Storage:
-    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark. `of` is the root of
-    the table whose files these are, if they do not lie below it: the table's credentials open them."""
+    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark. `of` is the root
+    or the name of the table whose files these are, if they do not lie below its root: the table's credentials open
+    them."""
     location = as_location(place)
     if not location:
         raise UsageError("an empty path; expected a folder (. is the current one)")

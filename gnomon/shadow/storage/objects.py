@@ -67,7 +67,8 @@ class ObjectFile(RemoteFile):
 
 class ObjectStorage:
     """The objects below scheme://bucket/prefix. Each process makes its own connections when it first needs them. `of`
-    is the root of the table whose files these are, if they do not lie below it: the table's credentials open them."""
+    is the root or the name of the table whose files these are, if they do not lie below its root: the table's
+    credentials open them."""
 
     is_remote = True
 
@@ -415,7 +416,8 @@ class ObjectStorage:
                 elif expired == 1:
                     vendor.has_expired(credential)
                 else:
-                    raise StorageError(f"{error.what}, though the catalog has just vended others", where) from None
+                    what = f"{error.what}, though the catalog of {vendor.name} has just vended other credentials"
+                    raise StorageError(what, where, action=Action.CHECK_GRANTS) from None
                 raise
 
         return retried(once, self._patience, where)

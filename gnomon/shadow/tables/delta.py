@@ -91,9 +91,18 @@ SIMPLE = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 
+UNITY = ("unity:", "uc:")
+
 
 def read_content(place: str, version: TableVersion | None, partitions: Collection[str] | None = None) -> LakeContent:
     """The table at a path or URL, at a version, or the newest. Its partition columns are never in the files."""
+    if place.startswith(UNITY):
+        what = (
+            "tables of Unity Catalog are not read by their Delta names; name the table's location, as delta:s3://.., "
+        )
+        raise UsageError(
+            f"{what}or, by the catalog's Iceberg REST endpoint, iceberg:CATALOG.schema.table", f"delta:{place}"
+        )
     root, name = storage_at(place).root, f"delta:{place}"
     wanted = version.version if version is not None else ""
     if wanted and not wanted.isdecimal():

@@ -43,6 +43,7 @@ from gnomon.shadow.tables.iceberg_deletes import deleted_rows, equality_deletes
 from gnomon.shadow.tables.iceberg_files import (
     DATA_FORMATS,
     IMPLEMENTATION,
+    OF,
     ORC,
     Deletes,
     LiveFiles,
@@ -58,7 +59,6 @@ GONE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 NO_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 NO_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 NO_ANSWER = (ServerError, ServiceUnavailableError, TooManyRequestsError)
-READ_BY_GNOMON = {"py-io-impl": IMPLEMENTATION}
 # Properties that name the folder of new files; the last two are of older versions of Iceberg.
 DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 MANIFEST_BYTES = 1 << 24  # of manifests that are kept while a table is read
@@ -157,7 +157,7 @@ def count_rows(place: str, version: TableVersion) -> int:
     """The live rows of a snapshot, counted by pyiceberg, which reads neither equality deletes nor all formats."""
     name = f"iceberg:{place}"
     try:
-        table = StaticTable.from_metadata(version.metadata, READ_BY_GNOMON)
+        table = _static(version.metadata, name)
         return table.scan(snapshot_id=int(version.version)).count() if version.version else 0
     except Exception as error:
         raise UsageError(f"pyiceberg cannot count its rows ({words_of(error)})", name) from error
@@ -238,11 +238,11 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
                 settle(table, name)
                 return table
         try:
-            return StaticTable.from_metadata(place if place.endswith(".json") else _newest_file(place), READ_BY_GNOMON)
+            return _static(place if place.endswith(".json") else _newest_file(place), name)
         except GONE:
             if known is None or not known.metadata or place.endswith(".json"):
                 raise
-            return StaticTable.from_metadata(known.metadata, READ_BY_GNOMON)
+            return _static(known.metadata, name)
     except NO_TABLE as error:
         what = f"the catalog has no such table ({words_of(error)})"
         raise SourceNotFound(what, name, action=Action.NAME_TABLE) from None
@@ -269,6 +269,11 @@ def load_table(place: str, name: str, known: TableVersion | None) -> Table:
             raise StorageError(what, name, action=Action.CHECK_CATALOG_SETTINGS) from None
         what = f"its metadata cannot be read ({type(error).__name__}: {words_of(error)})"
         raise StorageError(what, name, action=_advice(error, Action.RUN_AGAIN_OR_REPAIR)) from error
+
+
+def _static(metadata: str, name: str) -> StaticTable:
+    """The table of this name as a metadata file has it."""
+    return StaticTable.from_metadata(metadata, {"py-io-impl": IMPLEMENTATION, OF: name})
 
 
 def _unread(error: BaseException, name: str) -> UsageError | None:

@@ -173,8 +173,7 @@ def clear_attempts(place: str, planned: TableCommit) -> None:
     kept = {one.get(ATTEMPT) for one in summaries if one.get(APPEND) == named}
     if not kept or None in kept:
         return
-    root = storage_at(table.metadata.location).root
-    storage, folder = storage_at(table.location_provider().data_path, root), _folder(planned)
+    storage, folder = storage_at(table.location_provider().data_path, planned.name), _folder(planned)
     tokens = {info.path.removeprefix(f"{folder}/").partition("/")[0] for info in storage.list(folder, hidden=True)}
     for token in sorted(tokens - kept):
         storage.delete_folder(f"{folder}/{token}")
@@ -212,7 +211,7 @@ class _Attempt:
 
     @cached_property
     def _storage(self) -> Storage:
-        return storage_at(self._data, self._paths.root)
+        return storage_at(self._data, self.planned.name)
 
     @cached_property
     def _paths(self) -> Paths:

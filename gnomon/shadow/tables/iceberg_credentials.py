@@ -33,7 +33,7 @@ from pyiceberg.utils.properties import get_header_properties, property_as_bool
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage import Credential, storage_at, without_secrets
-from gnomon.shadow.tables.iceberg_files import StorageFileIO
+from gnomon.shadow.tables.iceberg_files import OF, StorageFileIO
 from gnomon.shadow.tables.lake_source import govern_table
 
 RENEWAL = "client.refresh-credentials-endpoint"
@@ -59,7 +59,7 @@ def settle(table: Table, name: str) -> None:
     if any(merged[one] != own.get(one) for one in offered):
         _ways[name] = _way(table, catalog)
         vendor.vends(True)
-        table.io = StorageFileIO(of=storage_at(table.metadata.location).root)
+        table.io = StorageFileIO({OF: name})
         return
     _ways.pop(name, None)
     if not offered and (str(merged.get(SIGNING[0])).lower() == "true" or merged.get(SIGNING[1])):
@@ -154,7 +154,7 @@ class _Answer(msgspec.Struct):
 
 
 def _of(members: Mapping[str, Any], prefix: str) -> Iterator[Credential]:
-    """The credentials among the members of a configuration, at most one for each kind of store and Azure account."""
+    """The credentials among the members of a configuration, at most one for each kind of store."""
 
     def options(scheme: str) -> dict[str, Any]:
         return {ours: members[theirs] for theirs, ours in OPTIONS[scheme].items() if members.get(theirs)}
@@ -169,8 +169,8 @@ def _of(members: Mapping[str, Any], prefix: str) -> Iterator[Credential]:
         yield Credential("s3", prefix, secrets, options("s3"), end("s3.session-token-expires-at-ms"))
     if token := members.get(GCS_TOKEN):
         yield Credential("gs", prefix, {"token": token}, options("gs"), end("gcs.oauth2.token-expires-at"))
-    for member, token in members.items():
-        if member.startswith(f"{SAS}."):
-            account = member.removeprefix(f"{SAS}.")
-            given = {"account_name": account.partition(".")[0]}
-            yield Credential("az", prefix, {"sas_token": token.lstrip("?")}, given, end(f"{SAS_END}.{account}"))
+    tokens = {one.removeprefix(f"{SAS}."): one for one in members if one.startswith(f"{SAS}.")}
+    if len({one.partition(".")[0] for one in tokens}) == 1:  # a location here names no account
+        account, member = next(iter(tokens.items()))
+        given = {"account_name": account.partition(".")[0]}
+        yield Credential("az", prefix, {"sas_token": members[member].lstrip("?")}, given, end(f"{SAS_END}.{account}"))

@@ -27,45 +27,48 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import SourceError, SourceNotFound, StorageError
-from gnomon.shadow.storage import ByteCache, OpenFile, Storage, below, in_order, split, storage_at, words_of
+from gnomon.shadow.storage import ByteCache, OpenFile, Storage, below, host, in_order, storage_at, words_of
 from gnomon.sources.nested import Path, origin_at
 from gnomon.sources.types import parse_ddl
 
 IMPLEMENTATION = f"{__name__}.StorageFileIO"  # the value of pyiceberg's property py-io-impl
+OF = "gnomon.table"
 
 
 class StorageFileIO(FileIO):
-    """Files of any store that Gnomon knows, which are written create-only. `of` is the root of the table whose files
-    they are: the credentials that its catalog vends open them."""
+    """Files of any store that Gnomon knows, which are written create-only. It connects to each store once. The property
+    OF is the name of the table whose files they are: the credentials that its catalog vends open them."""
 
-    def __init__(self, properties: Properties = EMPTY_DICT, of: str = "") -> None:
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
-        self._of = of
+        self._of = str(properties.get(OF, ""))
+        self._stores: dict[str, Storage] = {}
 
     def new_input(self, location: str) -> InputFile:
-        return _File(location, self._of)
+        return self._file(location)
 
     def new_output(self, location: str) -> OutputFile:
-        return _File(location, self._of)
+        return self._file(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        storage, name = _storage_of(location if isinstance(location, str) else location.location, self._of)
-        storage.delete(name)
+        file = self._file(location if isinstance(location, str) else location.location)
+        file.storage.delete(file.path)
 
-
-def _storage_of(location: str, of: str) -> tuple[Storage, str]:
-    above, name = split(storage_at(location).root)
-    return storage_at(above, of), name
+    def _file(self, location: str) -> "_File":
+        root = storage_at(location).root
+        place = host(root)
+        if place not in self._stores:
+            self._stores[place] = storage_at(place, self._of)
+        return _File(location, self._stores[place], below(place, root))
 
 
 class _File(InputFile, OutputFile):
-    def __init__(self, location: str, of: str) -> None:
+    def __init__(self, location: str, storage: Storage, path: str) -> None:
         super().__init__(location)
-        self._of = of
+        self.storage, self.path = storage, path
 
     def _opened(self) -> OpenFile:
-        storage, name = _storage_of(self.location, self._of)
-        return storage.open(name)
+        return self.storage.open(self.path)
 
     def __len__(self) -> int:
         with self._opened() as file:
@@ -86,8 +89,7 @@ class _File(InputFile, OutputFile):
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        storage, name = _storage_of(self.location, self._of)
-        return _Written(lambda data: storage.put_new(name, [data]))
+        return _Written(lambda data: self.storage.put_new(self.path, [data]))
 
 
 class _Written(io.BytesIO):

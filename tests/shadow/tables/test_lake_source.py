@@ -110,6 +110,8 @@ def test_the_newest_version_of_a_delta_table_is_found_without_its_files(delta: s
     ("name", "kind", "says"),
     [
         ("hudi:/a", UsageError, "hudi:/a: Hudi's Python client estimates the rows of files"),
+        ("delta:unity:c.s.t", UsageError, "^delta:unity:c.s.t: .* Unity Catalog .* iceberg:CATALOG.schema.table"),
+        ("delta:uc://c.s.t", UsageError, "^delta:uc://c.s.t: .* Unity Catalog .* iceberg:CATALOG.schema.table"),
         ("delta:/no/such/place", SourceNotFound, "no Delta table there"),
         ("iceberg:/no/such/place", SourceNotFound, "no metadata file there"),
         ("iceberg:/no/such/v1.metadata.json", SourceNotFound, "no metadata file there"),
