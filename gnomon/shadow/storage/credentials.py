@@ -6,8 +6,8 @@ and its repr has no secret. Each process asks for itself. Files for which the ca
 credentials of the environment.
 
 Credentials are renewed when two thirds of their life have passed, or a minute before their end, whichever comes later,
-and once more when a store says that they have expired. One thread asks at a time. The others go on with the credentials
-that they have; they wait where these have ended."""
+and once more when a store says that they have expired. A thread of its own asks; all others go on with the credentials
+that they have, and wait where these have ended."""
 
 import logging
 import math
@@ -95,12 +95,13 @@ class Vendor:
         of the environment. UsageError for a table that cannot be read; Passing where the credentials have ended and the
         catalog does not answer."""
         now = time.time()
-        if self._next <= now and self._lock.acquire(blocking=not self._found or self._end <= now):
-            try:
-                if self._next <= time.time():
-                    self._renew()
-            finally:
-                self._lock.release()
+        if self._next <= now:
+            if self._end > now and (self._found or self.trouble):
+                if self._lock.acquire(blocking=False):
+                    threads("gnomon-renew", 16).submit(self._renew_and_release)
+            else:
+                self._lock.acquire()
+                self._renew_and_release()
         if self._refusal is not None:
             raise self._refusal
         if self._found and self._end <= time.time():
@@ -121,6 +122,14 @@ class Vendor:
         what = f"the credentials that the catalog vended have ended, and it vends no others: {self.trouble}"
         return Passing(what, self.name, action=Action.CHECK_CATALOG_RUNS)
 
+    def _renew_and_release(self) -> None:
+        """Renew the credentials, unless another thread has done so, and release the lock."""
+        try:
+            if self._next <= time.time():
+                self._renew()
+        finally:
+            self._lock.release()
+
     def _renew(self) -> None:
         """Ask the catalog. Where it does not answer, the credentials stay as they are until the next try."""
         began = time.time()
@@ -128,7 +137,7 @@ class Vendor:
             found = _asked(self.name, self._ask)
         except GnomonError as error:
             if self.trouble != error.what:
-                LOG.warning("%s: no credentials: %s", self.name, error.what)
+                LOG.warning("%s: the catalog was asked for credentials in vain: %s", self.name, error.what)
             self.trouble = error.what
             self._next = time.time() + (PAUSE if self._found else PAUSE_WITHOUT)
             return

@@ -59,7 +59,7 @@ def settle(table: Table, name: str) -> None:
     if any(merged[one] != own.get(one) for one in offered):
         _ways[name] = _way(table, catalog)
         vendor.vends(True)
-        table.io = StorageFileIO({OF: name})
+        table.io, table.config = StorageFileIO({OF: name}), {}  # an object that may be copied keeps no secret
         return
     _ways.pop(name, None)
     if not offered and (str(merged.get(SIGNING[0])).lower() == "true" or merged.get(SIGNING[1])):

@@ -72,20 +72,31 @@ def test_one_thread_renews_for_all_when_two_thirds_of_a_life_have_passed() -> No
 
 def test_nobody_waits_for_a_renewal_while_the_old_credentials_serve() -> None:
     vendor, times = vending(3.0)
-    vendor.credential("s3://b/t/a")
+    old = vendor.credential("s3://b/t/a")
     may_answer, real = threading.Event(), vendor._ask
-    vendor._ask = lambda: (may_answer.wait(30), real())[1]  # type: ignore[func-returns-value]
+    vendor._ask = lambda: (may_answer.wait(30), real())[1]
     time.sleep(2.1)
-    with ThreadPoolExecutor(1) as pool:
-        renewing = pool.submit(vendor.credential, "s3://b/t/a")
-        while not vendor._lock.locked():
-            time.sleep(0.01)
-        began = time.monotonic()
-        assert vendor.credential("s3://b/t/a") is not None
-        assert time.monotonic() - began < 0.1
-        may_answer.set()
-        renewing.result()
+    began = time.monotonic()
+    assert all(vendor.credential("s3://b/t/a") is old for _ in range(100))
+    assert time.monotonic() - began < 0.5
+    may_answer.set()
+    end = time.monotonic() + 0.5
+    while vendor.credential("s3://b/t/a") is old:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     assert len(times) == 2
+
+
+def test_nobody_waits_for_a_catalog_that_hangs_where_the_environment_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(credentials, "PAUSE_WITHOUT", 0.0)
+    may_answer = threading.Event()
+    vendor = Vendor("iceberg:here.db.t", lambda: (may_answer.wait(30), ())[1])
+    assert vendor.credential("s3://b/t/a") is None
+    began = time.monotonic()
+    assert all(vendor.credential("s3://b/t/a") is None for _ in range(100))
+    assert time.monotonic() - began < 0.1
+    may_answer.set()
 
 
 def test_credentials_without_an_end_are_asked_for_once() -> None:
