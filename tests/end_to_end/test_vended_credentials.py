@@ -8,6 +8,7 @@ import pickle
 import re
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -320,33 +321,47 @@ def test_an_answer_that_is_not_understood_shows_no_secret(
     assert "vended-" not in "".join(traceback.format_exception(found.value))
 
 
-def test_spark_tasks_ask_for_credentials_themselves(
-    vending: Vending, checked: CheckedS3, vended_place: str, spark: SparkSession
-) -> None:
-    """Their environment names the catalog, as that of the driver. Nothing secret is in a task."""
+@pytest.fixture
+def executors(spark: SparkSession, checked: CheckedS3) -> Iterator[dict[str, str]]:
+    """The environment of Spark's tasks, which leads to the store."""
     environment = spark.sparkContext.environment
     before = dict(environment)
-    names = [name for name in os.environ if name.startswith("PYICEBERG_CATALOG__HERE")]
-    environment.update(checked.variables | {name: os.environ[name] for name in names})
-    try:
-        vending.life = LIFE
-        table_of(vending, "t", files=6, **{"format-version": "2"})
-        index = f"{vended_place}/index"
-        built = gnomon.build(spark, "iceberg:here.db.t", index, ["id"], page_maps=True)
-        assert (built.rows, built.mapped_files) == (60, 6)
-        assert vending.asked["load"] >= 2, "by the driver, and by a task"
+    environment.update(checked.variables)
+    yield environment
+    environment.clear()
+    environment.update(before)
 
-        def batch(first: int, last: int) -> Any:
-            return spark.createDataFrame([(n, f"n{n}") for n in range(first, last)], "id bigint, name string")
 
-        assert append_new(spark, index, batch(50, 70), "nightly").appended == 10
-        assert upsert(spark, index, batch(65, 75), "u").rows_deleted == 5
-        assert delete(spark, index, [0, 1]).rows_deleted == 2
+def test_spark_tasks_that_do_not_know_the_catalog_say_so(
+    vending: Vending, vended_place: str, spark: SparkSession, executors: dict[str, str]
+) -> None:
+    table_of(vending, "t")
+    index = f"{vended_place}/index"
+    with pytest.raises(StorageError) as found:
         gnomon.build(spark, "iceberg:here.db.t", index, ["id"])
-        keys = spark.createDataFrame([(n,) for n in range(80)], "id bigint")
-        found = sorted(row["id"] for row in load(spark, index, keys).collect())
-        assert found == of_table(vending, "t") == list(range(2, 75))
-    finally:
-        environment.clear()
-        environment.update(before)
+    assert "the catalog of iceberg:here.db.t vends none: the catalog here has no settings here" in str(found.value)
+
+
+def test_spark_tasks_ask_for_credentials_themselves(
+    vending: Vending, checked: CheckedS3, vended_place: str, spark: SparkSession, executors: dict[str, str]
+) -> None:
+    """Their environment names the catalog, as that of the driver. Nothing secret is in a task."""
+    executors.update({one: os.environ[one] for one in os.environ if one.startswith("PYICEBERG_CATALOG__HERE")})
+    vending.life = LIFE
+    table_of(vending, "t", files=6, **{"format-version": "2"})
+    index = f"{vended_place}/index"
+    built = gnomon.build(spark, "iceberg:here.db.t", index, ["id"], page_maps=True)
+    assert (built.rows, built.mapped_files) == (60, 6)
+    assert vending.asked["load"] >= 2, "by the driver, and by a task"
+
+    def batch(first: int, last: int) -> Any:
+        return spark.createDataFrame([(n, f"n{n}") for n in range(first, last)], "id bigint, name string")
+
+    assert append_new(spark, index, batch(50, 70), "nightly").appended == 10
+    assert upsert(spark, index, batch(65, 75), "u").rows_deleted == 5
+    assert delete(spark, index, [0, 1]).rows_deleted == 2
+    gnomon.build(spark, "iceberg:here.db.t", index, ["id"])
+    keys = spark.createDataFrame([(n,) for n in range(80)], "id bigint")
+    found = sorted(row["id"] for row in load(spark, index, keys).collect())
+    assert found == of_table(vending, "t") == list(range(2, 75))
     assert not checked.refused

@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import hmac
+import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -168,6 +170,35 @@ def test_tables_of_one_bucket_have_vendors_of_their_own() -> None:
     assert [vendor_of(one) for one in ("s3://b", "s3://b/t1/a", "s3://c/t/a", "/b/t/a", "", "s3://")] == [None] * 6
     assert vendor_of("iceberg:here.db.u") is made[2]
     assert govern("s3://b/moved", "iceberg:here.db.u", tuple) is made[2]
+
+
+@pytest.mark.process
+def test_a_fork_asks_for_itself_though_its_parent_is_asking() -> None:
+    may_answer, parent = threading.Event(), os.getpid()
+
+    def ask() -> Sequence[Credential]:
+        if os.getpid() == parent:
+            may_answer.wait(30)
+        return [key(os.getpid(), None)]
+
+    vendor = govern("s3://b/t", "iceberg:here.db.t", ask)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(vendor.credential, "s3://b/t/a")
+        while not vendor._lock.locked():
+            time.sleep(0.01)
+        child = multiprocessing.get_context("fork").Process(target=_has_its_own, args=(parent,))
+        child.start()
+        child.join(20)
+        may_answer.set()
+        assert (child.exitcode, asking.result() is not None) == (0, True)
+
+
+def _has_its_own(parent: int) -> None:
+    vendor = vendor_of("s3://b/t/a")
+    assert vendor is not None
+    found = vendor.credential("s3://b/t/a")
+    assert found is not None
+    assert found.secrets["access_key_id"] == f"k{os.getpid()}" != f"k{parent}"
 
 
 @pytest.fixture
