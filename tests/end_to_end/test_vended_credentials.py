@@ -25,6 +25,7 @@ from gnomon.indexer import append_new, load, upsert
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import delete
+from gnomon.jobs.files import check_access
 from gnomon.service.settings.table import Settings
 from gnomon.shadow import open_index
 from gnomon.shadow.errors import StorageError, UsageError
@@ -278,7 +279,10 @@ def test_secrets_are_in_no_file_log_or_error(
     opened = open_index(index)
     shown = [repr(opened.spec), repr(pickle.dumps(opened.spec)), str(opened.location)]
     assert main(["inspect", index, "--json"]) == main(["get", index, "3", "--explain"]) == 0
-    shown += capsys.readouterr()
+    access = check_access("iceberg:here.db.t")
+    assert access.credentials.startswith("vended by the catalog of iceberg:here.db.t, until 20")
+    assert (access.can_read, access.can_write) == (True, True)
+    shown += [*capsys.readouterr(), repr(access)]
     ids(opened, 20)
     for vendor in credentials._vendors.values():
         shown += [repr(vendor), repr(vars(vendor))]

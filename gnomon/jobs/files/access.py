@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 from urllib.parse import parse_qs
 
@@ -23,6 +24,7 @@ from gnomon.shadow.storage import (
     split,
     storage_at,
     time_of_store,
+    vendor_of,
     words_of,
 )
 from gnomon.shadow.tables import is_lake, lake_source
@@ -47,7 +49,7 @@ CREDENTIALS = {
     "hdfs": (("HADOOP_USER_NAME",),),
 }
 ENDS = "AWS_CREDENTIAL_EXPIRATION"  # set by `aws configure export-credentials`
-READ_BYTES = 16
+READ_BYTES, TIME, UNTOLD = 16, "%Y-%m-%dT%H:%M:%SZ", "a time that they do not tell"
 RENEWED = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE")  # a file that the client reads again
 
 
@@ -136,6 +138,10 @@ def credentials_of(root: str) -> str:
     scheme, colon, _ = root.partition("://")
     if not colon:
         return Access.credentials
+    vendor = vendor_of(root)
+    if vendor is not None and (vended := vendor.credential(root)) is not None:
+        moment = None if vended.end is None else datetime.fromtimestamp(vended.end, UTC).strftime(TIME)
+        return f"vended by the catalog of {vendor.name}, until {moment or UNTOLD}, and renewed before"
     known = CREDENTIALS.get(scheme, ())
     there = next((names for names in known if os.environ.get(names[0])), None)
     if there is None:
@@ -146,5 +152,5 @@ def credentials_of(root: str) -> str:
     if there[0] in RENEWED:
         return f"{shown}, renewed from the file that it names"
     if os.environ.get(there[-1]) and len(there) > 1:
-        return f"{shown}, until {os.environ.get(ENDS) or 'a time that they do not tell'}"
+        return f"{shown}, until {os.environ.get(ENDS) or UNTOLD}"
     return f"{shown}, without an end"

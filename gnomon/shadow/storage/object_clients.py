@@ -6,8 +6,8 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from obstore.exceptions import (
@@ -34,12 +34,17 @@ HUB = "https://huggingface.co"
 HUB_TOKEN = "HF_TOKEN"
 
 
-class Clients(NamedTuple):
-    """Connections of one process. A put may take long until the store answers, a read may not."""
+class Clients:
+    """Connections of one process. A put may take long until the store answers, a read may not. Each takes milliseconds
+    to make; the one for puts is made when it is first needed."""
 
-    pid: int
-    reads: Any
-    puts: Any
+    def __init__(self, reads: Any, make_puts: Callable[[], Any]) -> None:
+        self.pid, self.reads = os.getpid(), reads
+        self._make_puts = make_puts
+
+    @cached_property
+    def puts(self) -> Any:
+        return self._make_puts()
 
 
 def connect(scheme: str, bucket: str, patience: Patience, vended: Callable[[], Credential] | None = None) -> Clients:
@@ -47,7 +52,7 @@ def connect(scheme: str, bucket: str, patience: Patience, vended: Callable[[], C
     returns credentials that are used instead, the newest at each call."""
     if scheme == "memory":
         store = _memory(bucket)
-        return Clients(os.getpid(), store, store)
+        return Clients(store, lambda: store)
     _check_not_forked(f"{scheme}://{bucket}")
     given = {} if vended is None else dict(vended().options)
     address = str(given.get(ADDRESSES.get(scheme, ""), "")) or address_of(scheme, f"{scheme}://{bucket}")
@@ -68,9 +73,9 @@ def connect(scheme: str, bucket: str, patience: Patience, vended: Callable[[], C
         more |= {**given, "skip_signature": False, "credential_provider": partial(_provided, vended)}
     # Only `retried` repeats calls: it knows which are safe to repeat.
     retries = {"max_retries": 0}
-    make, place = MAKERS.get(scheme, HTTPStore), bucket if scheme in MAKERS else address
-    stores = [make(place, client_options=o, retry_config=retries, **more) for o in (reading, options)]
-    return Clients(os.getpid(), *stores)
+    place = bucket if scheme in MAKERS else address
+    make = partial(MAKERS.get(scheme, HTTPStore), place, retry_config=retries, **more)
+    return Clients(make(client_options=reading), partial(make, client_options=options))
 
 
 def _provided(vended: Callable[[], Credential]) -> dict[str, Any]:

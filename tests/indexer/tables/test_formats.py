@@ -29,7 +29,7 @@ def test_datasource_tables_are_of_their_provider(provider: str) -> None:
 
 def test_a_schema_that_the_server_hides_is_refused_for_avro_alone() -> None:
     hidden = {"avro.schema.url": REDACTED}
-    with pytest.raises(UsageError, match="the server hides its property avro.schema.url; set spark.sql.redaction"):
+    with pytest.raises(UsageError, match=r"the server hides its property avro\.schema\.url; set spark\.sql\.redaction"):
         format_of_table("table:t", datasource("avro", **hidden))
     assert format_of_table("table:t", datasource("parquet", **hidden)) == ("parquet", {})
 

@@ -81,7 +81,6 @@ def test_first_reads_side_by_side_connect_once(storage: ObjectStorage, monkeypat
     for reader in readers:
         reader.join()
     assert len(made) == 1
-    assert fresh._clients is made[0]
 
 
 def test_a_put_that_was_not_done_is_made_again(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
