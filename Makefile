@@ -17,6 +17,7 @@ pytest := $(venv)/python -m pytest --numprocesses 2 --dist loadfile --no-loadsco
 with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 
 # The fast tests that start no Spark, store, browser or other process, with a tenth of the random tries.
+not_on_connect := --ignore tests/indexer/test_connect.py --ignore tests/indexer/spark --ignore tests/indexer/test_other_python.py
 quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or nightly)"
 
 .PHONY: help system setup demo quick test check coverage nightly bench bench-report serve clean
@@ -63,6 +64,7 @@ coverage: setup ## Show the branches that tests take in the modules of the main 
 nightly: setup ## Run the fuzz of the compiled loops under sanitizers, all tests in full, and those that run for minutes
 	@deploy/fuzz-kernel.sh 600
 	@$(with_java) GNOMON_TEST_PROFILE=full $(pytest)
+	@$(with_java) GNOMON_TEST_CONNECT=1 $(venv)/python -m pytest --numprocesses 0 tests/indexer $(not_on_connect)
 	@$(with_java) GNOMON_TEST_PROFILE=nightly GNOMON_TEST_BOUNDS=required $(venv)/python -m pytest -m nightly --ignore tests/machines
 
 bench: setup ## Measure fetches beside DuckDB, Polars and Lance

@@ -122,6 +122,12 @@ def database(spark: "SparkSession", tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """As `pytest_runtest_call`, of the fixtures."""
+    yield from pytest_runtest_call()
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
     """On a session of Spark Connect, skip a test that asks the session's JVM itself, as for a plan. Where Gnomon asks
     it, the test fails."""

@@ -124,7 +124,8 @@ def test_columns_of_spark_that_cannot_be_stored_are_named(
     assert not Path(location).exists()
 
 
-def test_jobs_of_spark_refuse_a_folder_where_a_source_is_needed(spark: SparkSession, location: str) -> None:
+def test_jobs_of_spark_refuse_a_folder_where_a_source_is_needed(classic: SparkSession, location: str) -> None:
+    spark = classic
     frame = spark.createDataFrame([(1, "a")], "k int, v string")
     write_btree(table([(1, "a")], "k int, v string"), location, ["k"])
     for refused in (
