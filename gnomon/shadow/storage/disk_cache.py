@@ -1,8 +1,9 @@
 """A cache on a local disk: parts of remote files that never change, and other bytes that are costly to make again.
 
 An entry is a file of the folder, named after a hash of its identity: where the bytes come from, in which state and
-range. It begins with a checksum of all that follows, and with that hash. An entry that is damaged, cut off, or has
-another identity is a miss, and is removed. An entry appears by a rename, so that readers take no lock.
+range. Engines skip these names, so that no build takes them for data of a source in the same folder. An entry begins
+with a checksum of all that follows, and with that hash. An entry that is damaged, cut off, or has another identity is
+a miss, and is removed. An entry appears by a rename, so that readers take no lock.
 
 Writers take turns by a lock of the folder, for which none waits long. The file of the lock has the number of bytes of
 all files, so that they never take more than the limit. A writer empties it before it changes the folder. If the writer
@@ -41,8 +42,8 @@ BLOCK = 4096  # bytes: a file takes whole blocks of a disk
 MAGIC = b"GNOMONC1"  # the last digit is the version
 HASH_BYTES = 16
 HEAD_BYTES = len(MAGIC) + 4 + HASH_BYTES
-LOCK, UNFINISHED = "lock", ".unfinished"
-NAME = re.compile(rf"[0-9a-f]{{{2 * HASH_BYTES}}}({re.escape(UNFINISHED)})?", re.ASCII)
+LOCK, UNFINISHED = "_gnomon.lock", ".unfinished"
+NAME = re.compile(rf"_[0-9a-f]{{{2 * HASH_BYTES}}}({re.escape(UNFINISHED)})?", re.ASCII)
 USED_SECONDS = 60.0  # the time of the last use is exact to this
 UNUSED_SECONDS = 7 * 86400.0  # after which an entry is removed
 SWEEP_SECONDS = 86400.0  # between two looks for such entries
@@ -70,7 +71,7 @@ class DiskCache:
         if is_second_look():
             return None
         key = _hash(identity)
-        path = f"{self._folder}/{key.hex()}"
+        path = f"{self._folder}/{_name(key)}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
@@ -95,11 +96,11 @@ class DiskCache:
         if HEAD_BYTES + len(data) <= min(ENTRY_BYTES, self._limit // SHARE):
             key = _hash(identity)
             body = key + data
-            self._change(key.hex(), (MAGIC, zlib.crc32(body).to_bytes(4, "big"), body))
+            self._change(_name(key), (MAGIC, zlib.crc32(body).to_bytes(4, "big"), body))
 
     def discard(self, identity: Identity, why: object) -> None:
         """Drop bytes that are of no use, and log the reason."""
-        self._drop(f"{self._folder}/{_hash(identity).hex()}", why)
+        self._drop(f"{self._folder}/{_name(_hash(identity))}", why)
 
     def tidy(self) -> None:
         """Remove the entries that nobody used for UNUSED_SECONDS, and the excess, about once a day."""
@@ -141,7 +142,8 @@ class DiskCache:
             try:
                 yield (folder, lock) if _locked(lock) else None
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have the descriptor, too
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have the descriptor, too
                 os.close(lock)
         finally:
             os.close(folder)
@@ -195,6 +197,10 @@ def on_disk(size: int) -> int:
 
 def _hash(identity: Identity) -> bytes:
     return hashlib.blake2b(repr(tuple(identity)).encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+
+
+def _name(key: bytes) -> str:
+    return f"_{key.hex()}"
 
 
 def _checked(descriptor: int, found: os.stat_result, key: bytes) -> bytes | None:

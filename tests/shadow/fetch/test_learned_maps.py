@@ -16,6 +16,7 @@ from gnomon.base import kernel
 from gnomon.shadow import FetchStats, open_index
 from gnomon.shadow.fetch import page_maps
 from gnomon.shadow.index import Index
+from gnomon.shadow.storage.disk_cache import LOCK
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
 
@@ -43,7 +44,7 @@ class Lake(NamedTuple):
         return open_index(self.index, keep_pages=False, cache_folder=folder or self.folder)
 
     def kept(self) -> list[Path]:
-        return sorted(path for path in self.folder.iterdir() if path.name != "lock") if self.folder.exists() else []
+        return sorted(path for path in self.folder.iterdir() if path.name != LOCK) if self.folder.exists() else []
 
 
 @pytest.fixture(scope="module")

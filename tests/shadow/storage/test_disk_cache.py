@@ -1,6 +1,7 @@
 """The cache on a local disk gives the bytes that were put, or nothing; it stays within its limit; and no state of its
 folder fails a read."""
 
+import errno
 import fcntl
 import os
 import random
@@ -14,9 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 
+from gnomon.shadow import open_index
 from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata import source_root
 from gnomon.shadow.storage import (
     ANY_TIME,
     CachedFile,
@@ -32,6 +36,7 @@ from gnomon.shadow.storage import (
 from gnomon.shadow.storage.disk_cache import BLOCK, HEAD_BYTES, LOCK, UNFINISHED, UNUSED_SECONDS
 from tests.profiles import examples
 from tests.shadow.far_store import FarStorage
+from tests.shadow.make_index import index_source, write_source
 
 DATA = random.Random(3).randbytes(5000)
 WHO = ("part", "s3://lake/a.parquet", "", 12345, 17, '"etag"', 0, 5000)
@@ -165,7 +170,7 @@ for number in range(300):
     hits += data is not None
     if data is None:
         cache.put(who, expected)
-    with (Path(folder) / "lock").open() as lock:
+    with (Path(folder) / "_gnomon.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         taken = sum(path.lstat().st_blocks * 512 for path in Path(folder).iterdir())
     assert taken <= limit, taken
@@ -219,6 +224,33 @@ def test_a_damaged_count_is_made_again(folder: Path, content: bytes) -> None:
         cache.put(("one", number), DATA)
         assert bytes_of(folder) <= limit
     assert cache.get(("one", 29)) == DATA
+
+
+def test_a_file_system_without_locks_costs_no_descriptors(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        cache._paused_until = 0.0  # a minute passes
+        cache.put((number,), DATA)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(caplog.messages) == 1
+
+
+def test_the_files_of_the_folder_are_no_data_of_a_source_that_has_it(tmp_path: Path) -> None:
+    table = pa.table({"k": [1, 2], "text": ["one", "two"]})
+    write_source(tmp_path / "lake", {"a.parquet": table})
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    (tmp_path / "lake" / "lock").write_text("of another program")
+    with open_index(tmp_path / "index", cache_folder=tmp_path / "lake") as index:
+        assert index.fetch(1) == [{"k": 1, "text": "one"}]
+    assert len(list((tmp_path / "lake").iterdir())) == 4  # with the lock, and what the fetch learned
+    assert [info.path for info in source_root(tmp_path / "lake").list()] == ["a.parquet", "lock"]
+    assert (tmp_path / "lake" / "lock").read_text() == "of another program"
 
 
 def test_a_writer_that_holds_the_lock_delays_nobody(cache: DiskCache, folder: Path) -> None:
