@@ -21,6 +21,7 @@ from gnomon.shadow.storage import storage_at
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
 from tests.stores.process import Store
+from tests.stores.web import WebServer
 
 TABLE = pa.table({"k": range(100), "text": [f"row {n}" for n in range(100)]})
 
@@ -223,6 +224,26 @@ def test_with_a_cache_folder_a_changed_or_vanished_object_is_a_stale_pointer_too
     for columns in (None, []):
         with pytest.raises(StalePointer, match=r"f\.parquet: the file is gone since it was indexed"):
             cold(index, tmp_path).fetch(7, columns)
+
+
+def test_a_cache_folder_hides_no_other_file_that_a_web_server_gives_the_same_etag(
+    web: WebServer, tmp_path: Path
+) -> None:
+    web.etag = lambda _: '"time and size"'
+    web.has_times = False
+    lake, plain = storage_at(f"memory://{uuid.uuid4().hex}"), {"use_dictionary": False, "compression": "none"}
+    write_source(
+        lake,
+        {"old": TABLE, "new": TABLE.set_column(1, "text", pa.array([f"ROW {n}" for n in range(100)]))},
+        **plain,
+    )
+    web.put("/f.parquet", lake.read("old"))
+    index_source(source_root(f"{web.address}/f.parquet"), tmp_path / "index", ["k"])
+    assert cold(str(tmp_path / "index"), tmp_path).fetch(7) == [{"k": 7, "text": "row 7"}]
+    assert len(lake.read("old")) == len(lake.read("new"))
+    web.put("/f.parquet", lake.read("new"))
+    with pytest.raises(StalePointer, match="the file is not the one that was indexed"):
+        cold(str(tmp_path / "index"), tmp_path).fetch(7)
 
 
 @pytest.mark.parametrize("whole_bytes", [1 << 22, 0])

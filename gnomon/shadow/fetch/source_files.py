@@ -243,8 +243,9 @@ class SourceFiles:
         self, file: SourceFileEntry, reader: OpenFile, stats: FetchReads, trace: Trace | None
     ) -> SourceFile:
         """The file's metadata, from the cache on disk if it has them. They are kept there once they are proven to be
-        those that were indexed."""
-        if self._disk is None or not reader.is_remote:
+        those that were indexed. A web server may make an etag of time and size, and HDFS keeps it in a rewrite: then
+        only the digest of what is read now tells files apart."""
+        if self._disk is None or not reader.is_remote or reader.name.startswith(("http://", "https://", "hdfs://")):
             return self._with_maps(file, reader, stats, trace)
         cached = CachedFile(self._disk, reader.name, file.info, lambda: reader, (file.digest,), held=True)
         found = self._with_maps(file, cached, stats, trace)
