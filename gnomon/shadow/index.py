@@ -713,8 +713,8 @@ def open_index(
     the errors below may come with the first answer.
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
-    disk = disk_cache(cache_folder, cache_folder_bytes)
-    storage = through(disk, storage_at(location), UNCHANGING)
+    disk = None if cache_folder is None else disk_cache(cache_folder, cache_folder_bytes)
+    storage = storage_at(location) if disk is None else through(disk, storage_at(location), UNCHANGING)
     if table_version is not None:
         if snapshot is not None:
             raise UsageError("snapshot and table_version: expected one of them")

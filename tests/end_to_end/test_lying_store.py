@@ -131,7 +131,7 @@ def table(rows: dict[str, int]) -> pa.Table:
 @contextlib.contextmanager
 def lake_on(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "files") -> Iterator[Lake]:
     """A lake of three files, indexed; calls to the store are given up soon."""
-    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01),))
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01), ""))
     with lying.before(store) as (proxy, behind):
         lake = Lake(proxy, behind.place(folder, monkeypatch), kind)
         if kind == "iceberg":
@@ -262,7 +262,7 @@ def test_a_listing_that_goes_round_ends_with_an_error(lake: Lake) -> None:
 
 
 def test_a_listing_of_empty_pages_ends_with_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01, request=1),))
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (Patience(tries=3, first_wait=0.01, request=1), ""))
     lake.proxy.lies(lying.empty_pages_without_end, lambda request: request.kind == "list")
     for call in (partial(open_index, lake.index), lake.build):
         assert "the store's listing brings no name for 1 s" in refused(call)
@@ -578,7 +578,7 @@ def test_a_file_is_gone_changed_or_damaged_only_where_a_second_answer_says_so(la
 def test_a_job_outlasts_an_outage_of_a_store_that_has_answered(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 requests in a row, from a put on, are refused: more than a single call is repeated otherwise."""
     quick = Patience(tries=3, first_wait=0.001, longest_wait_of_jobs=0.01)
-    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (quick,))
+    monkeypatch.setattr(ObjectStorage.__init__, "__defaults__", (quick, ""))
     busy, left = lying.refusal(503, "SlowDown"), [30]
 
     def out(request: Request) -> bool:
