@@ -104,6 +104,19 @@ def connect_session(conf: dict[str, str]) -> Iterator["SparkSession"]:
         session.stop()
 
 
+@contextmanager
+def in_workers(spark: "SparkSession", variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of Spark's Python workers, with these variables for a block: they lead to a store."""
+    environment: dict[str, str] = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(variables)
+    try:
+        yield environment
+    finally:
+        environment.clear()
+        environment.update(before)
+
+
 @pytest.fixture
 def classic(spark: "SparkSession") -> "SparkSession":
     """The session, where it is one of this process: it analyses frames at once, and knows the id of a query."""

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from gnomon.base.errors import Action
+from gnomon.base.errors import Action, GnomonError
 from gnomon.shadow.errors import (
     DamagedIndexFile,
     DamagedSource,
@@ -298,7 +298,8 @@ class CurrentSnapshot:
         store lists older snapshots only, though the present one is there."""
         if self._pinned:
             return False
-        self.state  # noqa: B018  (proven first)
+        if self._check is not None:
+            self._prove()
         with self._refreshing:
             return self._move()
 
@@ -338,7 +339,7 @@ class CurrentSnapshot:
             state = self._state
             try:
                 answer, lacks_a_file = read(state)
-            except Exception:  # noqa: BLE001  (it is read again below, from the proven state)
+            except (GnomonError, OSError):  # it is read again below, from the proven state
                 lacks_a_file = True
             if self.state.view is state.view and not lacks_a_file:
                 return answer

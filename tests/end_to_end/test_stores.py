@@ -17,6 +17,7 @@ from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.killable import Kill, Killable
 from tests.service.lake import Client
 from tests.shadow.make_index import write_source
+from tests.spark_fixtures import in_workers
 from tests.stores.process import Store
 
 ROWS = 400
@@ -30,14 +31,10 @@ STEPS = (
 @pytest.fixture
 def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
     """A folder on a store that Spark's Python workers can reach, with a source of two files."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(remote_store.variables)
-    put(f"{remote_root}/lake", "a", 0, 300)
-    put(f"{remote_root}/lake", "b", 300, ROWS)
-    yield remote_root
-    environment.clear()
-    environment.update(before)
+    with in_workers(spark, remote_store.variables):
+        put(f"{remote_root}/lake", "a", 0, 300)
+        put(f"{remote_root}/lake", "b", 300, ROWS)
+        yield remote_root
 
 
 def put(place: str, name: str, first: int, last: int) -> None:

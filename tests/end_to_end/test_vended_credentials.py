@@ -34,6 +34,7 @@ from gnomon.shadow.tables import iceberg_credentials
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import configure
 from tests.service.processes import started
+from tests.spark_fixtures import in_workers
 from tests.stores.vending import CheckedS3, Vending
 
 pytestmark = pytest.mark.store
@@ -328,12 +329,8 @@ def test_an_answer_that_is_not_understood_shows_no_secret(
 @pytest.fixture
 def executors(spark: SparkSession, checked: CheckedS3) -> Iterator[dict[str, str]]:
     """The environment of Spark's tasks, which leads to the store."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(checked.variables)
-    yield environment
-    environment.clear()
-    environment.update(before)
+    with in_workers(spark, checked.variables) as environment:
+        yield environment
 
 
 def test_spark_tasks_that_do_not_know_the_catalog_say_so(

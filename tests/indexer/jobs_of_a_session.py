@@ -144,7 +144,7 @@ def of_table(spark: SparkSession, root: Path) -> list[Any]:
 
 
 def counted(spark: SparkSession, index: str, sample: DataFrame, batch: DataFrame) -> list[dict[str, int]]:
-    """What tasks count, besides what the workers' caches change."""
+    """The counts of tasks, without those that depend on the caches of workers."""
     joins, fetches, checks, empty = (JobCounters() for _ in range(4))
     join_with_index(spark, index, sample, counters=joins).count()
     load(spark, index, sample, counters=fetches).select("x").collect()

@@ -17,6 +17,7 @@ from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.test_formats import CASES, Rows, as_table
+from tests.spark_fixtures import in_workers
 from tests.stores.process import Store
 
 WRITABLE = [name for name in CASES if name != "sequence"]
@@ -114,12 +115,8 @@ def test_a_source_of_sequence_files_is_refused_before_anything_is_written(tmp_pa
 @pytest.fixture
 def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
     """A folder on a store that Spark's Python workers can reach."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(remote_store.variables)
-    yield remote_root
-    environment.clear()
-    environment.update(before)
+    with in_workers(spark, remote_store.variables):
+        yield remote_root
 
 
 def test_source_index_and_batch_may_lie_on_a_store_that_spark_does_not_reach(spark: SparkSession, lake: str) -> None:

@@ -13,6 +13,7 @@ from gnomon.shadow import FetchStats, StalePointer, open_index
 from gnomon.shadow.storage import Storage, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS
 from tests.shadow.make_index import write_source
+from tests.spark_fixtures import in_workers
 from tests.stores.process import Store
 
 pytestmark = pytest.mark.spark
@@ -21,12 +22,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def lake(remote_store: Store, remote_root: str, spark: SparkSession) -> Iterator[str]:
     """A folder on a store that Spark's Python workers can reach."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(remote_store.variables)
-    yield remote_root
-    environment.clear()
-    environment.update(before)
+    with in_workers(spark, remote_store.variables):
+        yield remote_root
 
 
 def put(storage: Storage, path: str, first: int, rows: int, **more: pa.Array) -> None:

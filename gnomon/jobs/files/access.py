@@ -64,8 +64,8 @@ TABLE, LIST, READ, CREATE, CLOCK = (
 
 @dataclass
 class Access:
-    """What was tried at a place: by step, what was found or the error that it ended with. `credentials` says where the
-    store's client finds them, and when they end, where they tell."""
+    """The steps that were tried at a place. `found` has the result of each step that went well, `refused` the error of
+    each other one. `credentials` says where the store's client finds them, and when they end, where they tell."""
 
     place: str
     credentials: str = "none, a local path"

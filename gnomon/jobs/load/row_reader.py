@@ -24,7 +24,7 @@ from gnomon.sources.types import int64s
 
 @dataclass
 class LookupCounters:
-    """What lookups of many keys read and found. Threads may not share it."""
+    """Counts of the lookups of many keys: bytes, files and keys. Threads may not share them."""
 
     index_bytes: int = 0  # bytes read of index files and Bloom filters
     files_spared: int = 0  # ruled out by their Bloom filter; below, searches of other files in each way
@@ -45,7 +45,7 @@ class LookupCounters:
 
 @dataclass
 class FetchCounters:
-    """What fetches of rows read and found."""
+    """Counts of the fetches of rows: bytes, rows and tasks."""
 
     source_bytes: int = 0
     map_bytes: int = 0
@@ -56,7 +56,7 @@ class FetchCounters:
 
 @dataclass
 class LoadCounters(LookupCounters, FetchCounters):
-    """What a load reads and finds."""
+    """Counts of a load: of its lookups and its fetches."""
 
 
 OURS = "__gnomon_"  # prefix of the temporary columns of a load

@@ -25,6 +25,7 @@ from gnomon.shadow.errors import DamagedSource, OptionError, SourceError, StaleP
 from gnomon.shadow.storage import FileInfo, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS, Rows, put
 from tests.shadow.make_index import index_source, write_source
+from tests.spark_fixtures import in_workers
 from tests.stores.process import Store
 
 ODD = "a.b `C`"  # a column name
@@ -373,12 +374,8 @@ def test_a_copy_of_a_batch_has_its_name_and_another_batch_has_not(tmp_path: Path
 @pytest.fixture
 def lake(s3: Store, s3_root: str, spark: SparkSession) -> Iterator[str]:
     """A folder on a store that Spark's Python workers can reach."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(s3.variables)
-    yield s3_root
-    environment.clear()
-    environment.update(before)
+    with in_workers(spark, s3.variables):
+        yield s3_root
 
 
 @pytest.mark.spark
