@@ -8,7 +8,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from gnomon.base.compression import DecompressionError
 from gnomon.base.errors import Action
-from gnomon.base.readers import RangeReader
+from gnomon.base.readers import RangeReader, looking_again
 from gnomon.btree import format as fmt
 from gnomon.btree.codecs import CHECKSUMS, DECOMPRESSORS, decompress
 from gnomon.btree.errors import BTreeError, DamagedIndexFile, Irregular, TooMany
@@ -280,18 +280,28 @@ class BlockFile:
             if most is not None and len(kept.node) > most:
                 raise TooMany(offset)
             return kept
-        data, frame = self._bytes_of(offset, length, stats, window)
-        if most is not None and frame.count > most:
-            raise TooMany(offset)
-        node = self.decode(offset, frame.count, self._unpack(offset, frame, data))
-        block = Block(node, offset, frame.end)
+        try:
+            block = self._read_block(offset, stats, length, most, window)
+        except DamagedIndexFile:
+            if not self.is_remote:
+                raise
+            with looking_again():
+                block = self._read_block(offset, stats, length, most, None)
         if offset >= self.start + max(self.upper_bytes, 1):
             if self._leaves is not None:
                 self._leaves.put(offset, block)
-        elif self._kept_bytes + node.cache_bytes <= DECODED_BYTES:
+        elif self._kept_bytes + block.cache_bytes <= DECODED_BYTES:
             self._kept[offset] = block
-            self._kept_bytes += node.cache_bytes
+            self._kept_bytes += block.cache_bytes
         return block
+
+    def _read_block(
+        self, offset: int, stats: LookupStats, length: int | None, most: int | None, window: Window | None
+    ) -> Block:
+        data, frame = self._bytes_of(offset, length, stats, window)
+        if most is not None and frame.count > most:
+            raise TooMany(offset)
+        return Block(self.decode(offset, frame.count, self._unpack(offset, frame, data)), offset, frame.end)
 
     def is_leaf(self, offset: int) -> bool:
         """Whether the header proves that the block at `offset` is a leaf: the header states the length of the upper
@@ -325,14 +335,22 @@ class BlockFile:
         for i, offset in enumerate(offsets):
             if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
                 begin, have = offset, memoryview(self.read(offset, self._long_read(offsets, i), stats))
-            head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
-            frame = fmt.decode_block_frame(head, offset, self.size, self.path, self._action)
-            data = have[offset - begin : frame.end - begin]
-            if len(data) < frame.end - offset:
-                more = self.read(begin + len(have), frame.end - begin - len(have), stats)
-                begin, have = offset, memoryview(b"".join([data, more]))
-                data = have
-            yield frame, self._unpack(offset, frame, data)
+            try:
+                head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
+                frame = fmt.decode_block_frame(head, offset, self.size, self.path, self._action)
+                data = have[offset - begin : frame.end - begin]
+                if len(data) < frame.end - offset:
+                    more = self.read(begin + len(have), frame.end - begin - len(have), stats)
+                    begin, have = offset, memoryview(b"".join([data, more]))
+                    data = have
+                records = self._unpack(offset, frame, data)
+            except DamagedIndexFile:
+                if not self.is_remote:
+                    raise
+                with looking_again():
+                    again, frame = self._bytes_of(offset, None, stats, None)
+                    records = self._unpack(offset, frame, again)
+            yield frame, records
 
     def _long_read(self, offsets: Sequence[int], first: int) -> int:
         """The number of bytes to read from the block at `offsets[first]` on."""

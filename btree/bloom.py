@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnomon.base.errors import Action
-from gnomon.base.readers import MemoryFile, RangeReader
+from gnomon.base.readers import MemoryFile, RangeReader, looking_again
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import DamagedIndexFile
 from gnomon.btree.hashing import FILTER_HASH_NAME, SEED
@@ -288,7 +288,13 @@ class BloomFilterReader:
         """Pages `begin` to `end`."""
         offset = begin * PAGE_BYTES
         length = min(end * PAGE_BYTES, self._head.blocks * BLOCK_BYTES) - offset
-        return self._checked(begin, self._read(self._head.start + offset, length, stats))
+        try:
+            return self._checked(begin, self._read(self._head.start + offset, length, stats))
+        except DamagedIndexFile:
+            if not self._reader.is_remote:
+                raise
+        with looking_again():
+            return self._checked(begin, self._read(self._head.start + offset, length, stats))
 
     def _checked(self, first: int, body: bytes) -> bytes:
         """The pages from page `first` on, if their checksums match."""

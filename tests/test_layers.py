@@ -56,10 +56,10 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_690, 13),
-    "btree": (5_210, 21),
+    "base": (2_710, 13),
+    "btree": (5_230, 21),
     "sources": (16_720, 62),
-    "shadow": (24_260, 101),
+    "shadow": (24_230, 101),
     "jobs": (8_760, 38),
     "indexer": (4_760, 26),
     "service": (10_260, 49),

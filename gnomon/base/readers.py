@@ -1,8 +1,12 @@
-"""Open files: the protocol `RangeReader`, and readers over bytes or over another reader."""
+"""Open files: the protocol `RangeReader`, readers over bytes or over another reader, and second looks at files."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
+
+_SECOND: ContextVar[bool] = ContextVar("a second look", default=False)
 
 
 class RangeReader(Protocol):
@@ -30,6 +34,21 @@ class RangeReader(Protocol):
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the given order. A store that can takes one round trip; no ranges
         cost no read."""
+
+
+def is_second_look() -> bool:
+    """Whether a file is looked at again, so that copies of its bytes must not be used."""
+    return _SECOND.get()
+
+
+@contextmanager
+def looking_again() -> Iterator[None]:
+    """Reads of the block get the bytes that the store has now."""
+    token = _SECOND.set(True)
+    try:
+        yield
+    finally:
+        _SECOND.reset(token)
 
 
 class MemoryFile:

@@ -1,6 +1,7 @@
 """The number of rounds of reads of an answer on a remote store, on which its time depends."""
 
 import io
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,15 +14,17 @@ import pytest
 
 from gnomon.base.errors import Action
 from gnomon.btree import BTreeWriter
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow import FetchStats, Trace
 from gnomon.shadow.current_snapshot import ReadSettings, known_view
 from gnomon.shadow.errors import DamagedIndexFile, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Query
 from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
 from gnomon.shadow.index import Index
-from gnomon.shadow.lookup import RangeQuery
+from gnomon.shadow.lookup import MatchStats, RangeQuery, entry_columns, parse_key
 from gnomon.shadow.lookup.point import FEW_FILES
 from gnomon.shadow.maintenance import rebucket
+from gnomon.shadow.metadata import SegmentFile
 from gnomon.shadow.metadata.snapshot_view import UNCHANGING, open_view
 from gnomon.shadow.metadata.source_files import SourceRoot
 from gnomon.shadow.storage import DiskCache, Storage, through
@@ -396,6 +399,57 @@ def large_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Index files are not read whole, as those of more than 4 MB. Their trees have leaves, of about 10 entries."""
     monkeypatch.setattr("gnomon.shadow.lookup.index_files.WHOLE_BYTES", 0)
     monkeypatch.setattr("gnomon.shadow.lookup.index_files.BTreeWriter", partial(BTreeWriter, node_bytes=256))
+
+
+def every_key() -> pa.RecordBatch:
+    return pa.record_batch({"k": pa.array(range(ROWS), pa.int64())})
+
+
+ANSWERS: dict[str, Callable[[Index], Any]] = {
+    "a row": lambda index: index.fetch(1234),
+    "rows": lambda index: index.fetch_many(range(0, ROWS, 3)),
+    "each row": lambda index: [getattr(one, "rows", one) for one in index.answer_each(range(ROWS))],
+    "a table": lambda index: index.table_many(range(ROWS)),
+    "absent keys": lambda index: [index.contains(key) for key in range(-50, 0)],
+    "find": lambda index: index.find([parse_key(key, index.spec) for key in range(ROWS)], LookupStats()),
+    "match": lambda index: [one.entries.to_pylist() for one in index.match_pieces(every_key(), {}, MatchStats())],
+    "holds": lambda index: index.holds(every_key(), {}, MatchStats()).to_pylist(),
+    "files": lambda index: index.source_files_of([[key] for key in range(ROWS)], MatchStats()),
+    "a range": lambda index: [page.rows for page in index.range_pages(RangeQuery())],
+    "entries": lambda index: [table.to_pylist() for table in index.entry_tables(RangeQuery())],
+    "statistics": lambda index: index.statistics(),
+    "a scan": lambda index: [
+        [batch.to_pylist() for batch in index.scan(file, entry_columns(index.spec), ["dt=0"], LookupStats())]
+        for file in (SegmentFile(one, file) for one in index.view.segments for file in one.by_bucket.values())
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_bytes_that_the_store_once_gave_damaged_fail_no_later_answer(
+    name: str, tmp_path: Path, large_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder keeps parts of large index files before their checksums are compared."""
+    monkeypatch.setattr("gnomon.btree.blocks.FIRST_READ_BYTES", 600)
+    monkeypatch.setattr("gnomon.shadow.storage.waiting.PAUSE", 0)
+    monkeypatch.setattr("gnomon.shadow.index.PAGE_ROWS", 100)
+    far = Far(1, page_maps=True, buckets=3)
+    expected, sound = ANSWERS[name](far.index), dict(far.folder._files)
+    dice, failed = random.Random(name), 0
+    for number, share in enumerate((0.02, 0.1, 0.3, 0.6, 0.9)):
+        far.disk = DiskCache(str(tmp_path / f"cache{number}"))
+        for path, (data, time) in sound.items():
+            if path.endswith((".btree.avro", ".filter", ".maps")):
+                at = min(int(len(data) * share) + dice.randrange(16), len(data) - 1)
+                wrong = bytes([data[at] ^ 1 << dice.randrange(8)])
+                far.folder._files[path] = (data[:at] + wrong + data[at + 1 :], time)
+        try:
+            failed += "DamagedIndexFile" in str(ANSWERS[name](far.opened()))
+        except DamagedIndexFile:
+            failed += 1
+        far.folder._files = dict(sound)
+        assert ANSWERS[name](far.opened()) == expected
+    assert failed
 
 
 @pytest.mark.parametrize("reverse", [False, True])

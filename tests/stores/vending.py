@@ -31,8 +31,8 @@ from tests.stores.process import HttpServer, Store
 REGION = "us-east-1"
 CREDENTIAL = re.compile(r"Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)")
 ON_THE_WAY = 3.0
-"""Seconds that the store accepts credentials beyond the end that they were told: a request that was signed in time may be
-late on a busy machine. A client that does not renew them is still refused."""
+"""Seconds that the store accepts credentials beyond the end that they were told: a request that was signed in time may
+be late on a busy machine. A client that does not renew them is still refused."""
 NOT_PASSED = {"authorization", "x-amz-security-token", "x-amz-date", "x-amz-content-sha256", "host", "connection"}
 
 

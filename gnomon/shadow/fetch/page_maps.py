@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import DamagedIndexFile, DamagedMetadata, UsageError
 from gnomon.shadow.metadata import PageMapsEntry, SourceFileEntry, StoredFile, put_again, read_back
-from gnomon.shadow.storage import DiskCache, ReadStats, Storage
+from gnomon.shadow.storage import DiskCache, ReadStats, Storage, looked_twice
 from gnomon.sources import FORMATS, DamagedMaps, MappedFile, check_maps, maps_have_values
 
 PAGE_MAPS_FOLDER = "_shadow/page_maps"
@@ -54,9 +54,13 @@ def write_page_maps(storage: Storage, path: str, blocks: Sequence[bytes]) -> lis
 def read_page_maps(storage: Storage, entry: PageMapsEntry, stats: ReadStats | None = None) -> bytes:
     """A block. IndexFileGone or DamagedIndexFile where its file is missing or has other bytes than were written."""
     file = StoredFile(storage, entry.path, entry.size, Action.BUILD_PAGE_MAPS, stats)
-    data = file.read_range(entry.offset, entry.length)
-    _check(entry, data, file.name)
-    return data
+
+    def read() -> bytes:
+        data = file.read_range(entry.offset, entry.length)
+        _check(entry, data, file.name)
+        return data
+
+    return looked_twice(storage, read, (DamagedIndexFile,))
 
 
 def prove_page_maps(storage: Storage, format: str, entry: PageMapsEntry, digest: str) -> bytes:

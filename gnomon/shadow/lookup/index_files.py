@@ -174,6 +174,13 @@ def open_index_file(
     """Open an index file of a segment, and check its size, its columns, its number of entries, and the place of its
     first entry. A file of Dione's, whose keys may have another order, states no number, and is refused. With `whole`,
     it is read in one read and stays in memory. `leaves` keeps its decoded leaves."""
+    look = partial(_open_index_file, storage, place, spec, stats, whole, leaves)
+    return looked_twice(storage, look, (DamagedIndexFile,))
+
+
+def _open_index_file(
+    storage: Storage, place: SegmentFile, spec: IndexSpec, stats: LookupStats, whole: bool, leaves: Leaves | None
+) -> BTreeReader:
     segment, entry = place
     file = _IndexFile(storage, spec, entry)
     tree = BTreeReader(file, stats, entry.size if whole else None, leaves, spec.remedy)
@@ -343,6 +350,5 @@ def open_filter(
 ) -> BloomFilterReader:
     """A filter that a segment names. IndexFileGone or DamagedIndexFile where it is missing or has other bytes than were
     written."""
-    return BloomFilterReader(
-        StoredFile(storage, file.path, file.size, Action.BUILD_FULL_OR_NO_FILTERS), file.crc32, keep, stats
-    )
+    stored = StoredFile(storage, file.path, file.size, Action.BUILD_FULL_OR_NO_FILTERS)
+    return looked_twice(storage, partial(BloomFilterReader, stored, file.crc32, keep, stats), (DamagedIndexFile,))

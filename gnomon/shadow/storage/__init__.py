@@ -18,6 +18,7 @@
 - `trace`           the steps of one request, with their times and reads
 """
 
+from gnomon.base.readers import looking_again
 from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
 from gnomon.shadow.storage.concurrency import THREADS, Begun, in_order, threads
 from gnomon.shadow.storage.contract import (
@@ -68,7 +69,6 @@ from gnomon.shadow.storage.waiting import (
     check_deadline,
     check_may_wait,
     looked_twice,
-    looking_again,
     may_wait,
     status_in_memory,
     within,

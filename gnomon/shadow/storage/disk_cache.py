@@ -26,11 +26,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import cast
 
+from gnomon.base.readers import is_second_look
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.storage.contract import FileInfo, Hidden, OpenFile, ReadStats, Storage
 from gnomon.shadow.storage.locations import Place, as_location, endpoint_of, join
 from gnomon.shadow.storage.remote_file import Range, RemoteFile
-from gnomon.shadow.storage.waiting import check_may_wait, is_second_look
+from gnomon.shadow.storage.waiting import check_may_wait
 
 LOG = logging.getLogger("gnomon.cache")
 FOLDER_BYTES = 1 << 30

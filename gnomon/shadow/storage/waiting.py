@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from gnomon.base.readers import looking_again
 from gnomon.shadow.errors import OutOfTime
 from gnomon.shadow.storage.contract import Readable
 
@@ -98,24 +99,6 @@ def awaited(future: "Future[Result]", what: str) -> Result:
         future.cancel()
         raise out_of_time(what)
     return future.result()
-
-
-_SECOND: ContextVar[bool] = ContextVar("a second look", default=False)
-
-
-def is_second_look() -> bool:
-    """Whether a file is looked at again, so that copies of its bytes must not be used."""
-    return _SECOND.get()
-
-
-@contextmanager
-def looking_again() -> Iterator[None]:
-    """Reads of the block get the bytes that the store has now."""
-    token = _SECOND.set(True)
-    try:
-        yield
-    finally:
-        _SECOND.reset(token)
 
 
 def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[type[Exception], ...]) -> Result:
