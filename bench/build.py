@@ -25,8 +25,8 @@ from gnomon.commands.output import megabytes, say
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import build as build_index
 from gnomon.indexer.build import write as index_writing
-from gnomon.shadow import open_index
 from gnomon.shadow.metadata.spec import ENTRIES_PER_BUCKET
+from tests.opened import open_index
 
 BENCH = "bench.build"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "isal")

@@ -19,7 +19,7 @@ from bench.measured import Cost, measured
 from bench.page import RecordOption, Report, digits, head, row
 from gnomon.commands.crawl import page_url, write_crawl, write_increment
 from gnomon.commands.spark import spark_session
-from gnomon.shadow import open_index
+from tests.opened import open_index
 
 ENGINES = ("local", "spark")
 SYNC_BYTES = 16  # after each block of an Avro file

@@ -14,11 +14,11 @@ import pyorc
 from bench.contenders import Answer, Contender, DuckDbOnFiles, PolarsOnFiles, PyarrowOnFiles, Row
 from bench.format_files import data_file
 from gnomon.commands.crawl import SCHEMA
-from gnomon.shadow import open_index
 from gnomon.shadow.storage import ReadStats, storage_at
 from gnomon.shadow.values.row_values import python_values
 from gnomon.sources import open_source
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
+from tests.opened import open_index
 
 # For text formats the time stays text, as stored in the file.
 DUCKDB_TYPES = (

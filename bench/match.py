@@ -21,7 +21,7 @@ from bench.large import url
 from bench.page import RecordOption, Report, digits, head, row
 from gnomon.btree.keys import stored_values
 from gnomon.commands.output import say
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.commit.rebase import Changes
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.index_files import write_index_file
@@ -32,6 +32,7 @@ from gnomon.shadow.metadata.manifests import SourceFileEntry
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.contract import probe
+from tests.opened import open_index
 
 BENCH = "bench.match"
 LIBRARIES = ("gnomon-index", "pyarrow", "numpy", "isal")
@@ -68,7 +69,7 @@ def entries_of(kind: str, entries: int) -> Iterator[pa.Table]:
         yield batch.drop_columns(["url"]).add_column(0, "k", key)
 
 
-def make(folder: Path, kind: str, entries: int) -> Index:
+def make(folder: Path, kind: str, entries: int) -> OpenIndex:
     """An index of one bucket."""
     shutil.rmtree(folder, ignore_errors=True)
     storage = storage_at(str(folder))

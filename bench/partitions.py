@@ -23,9 +23,10 @@ from gnomon.commands.crawl import page_urls
 from gnomon.commands.output import say
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.fetch.results import FetchStats
 from gnomon.shadow.lookup.plan import parse_key
+from tests.opened import open_index
 
 BENCH = "bench.partitions"
 LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "fastavro", "isal")
@@ -61,7 +62,7 @@ def write_source(folder: Path, rows: int, partitions: int) -> None:
         pq.write_table(pa.table({"url": page_urls(pages), "page": pages}), path)
 
 
-def look_up(index: Index, urls: Sequence[str], expected: int) -> Cost:
+def look_up(index: OpenIndex, urls: Sequence[str], expected: int) -> Cost:
     """The cost of finding each of these keys."""
     micros, reads = [], []
     for url in urls:

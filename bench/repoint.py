@@ -22,7 +22,6 @@ from bench.tables import catalog_of, source_of
 from gnomon.btree.blocks import LookupStats
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.shadow import open_index
 from gnomon.shadow.fetch import Fetcher
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.lookup.index_files import open_index_file
@@ -33,6 +32,7 @@ from gnomon.shadow.write import index_locally, stored_columns
 from gnomon.shadow.write.merge import sort_order
 from gnomon.sources import POINTER_COLUMNS, open_source
 from tests.golden.tables.session import SparkBeside, spark_beside
+from tests.opened import open_index
 
 KEYS = {
     "a bigint": "(id * 7919) % 1000000007",

@@ -35,8 +35,9 @@ from bench.server import Server, serve
 from gnomon.commands import crawl
 from gnomon.commands.spark import spark_session
 from gnomon.indexer import build
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.stores.process import Store
 from tests.stores.s3 import s3_server
 
@@ -285,7 +286,7 @@ def _of_index(index: str, way: str, folder: str, urls: Sequence[str]) -> list[tu
         if way == WARM:
             warm.fetch_many(urls)
         for url in urls:
-            opened: Index | None = warm
+            opened: OpenIndex | None = warm
             if way != WARM:
                 opened = open_index(index, cache_folder=folder or None) if way == COLD else None
             if opened is not None:

@@ -23,7 +23,7 @@ from gnomon.jobs.dione import DATA_TABLE, Exported
 from gnomon.jobs.dione import export_dione as export
 from gnomon.jobs.dione import table_properties as dione_properties
 from gnomon.jobs.files import CatalogTable, is_table
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.errors import ConcurrentCommit, PartitionNotFound
 from gnomon.shadow.maintenance import compact, vacuum
 from gnomon.shadow.metadata import check_names, newest_view, open_view
@@ -80,7 +80,7 @@ class IndexManager:
         self.spark = spark
         self.index = index
         self.table = table
-        self._opened = open_index(index)
+        self._opened = OpenIndex.of(index)
         spec = self._opened.spec
         self.source = spec.source.name
         self.keys = [key.name for key in spec.keys]
@@ -203,7 +203,7 @@ class IndexManager:
 
     # -- implementation ------------------------------------------------------------------------------------------------
 
-    def _refreshed(self) -> Index:
+    def _refreshed(self) -> OpenIndex:
         self._opened.refresh()
         return self._opened
 

@@ -21,7 +21,7 @@ from gnomon.jobs.dedup import (
     read_batch_locally,
 )
 from gnomon.jobs.files import is_table
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.errors import DamagedMetadata
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -106,7 +106,7 @@ def dedup(
 
 
 def read_rows(
-    engine: Engine, spark: Any, batch: str, index: Index | None, format: str, options: dict[str, str] | None
+    engine: Engine, spark: Any, batch: str, index: OpenIndex | None, format: str, options: dict[str, str] | None
 ) -> BatchRows:
     """The rows of the batch, for an engine; `spark` is the session of Spark's."""
     if isinstance(engine, LocalEngine):
@@ -123,7 +123,7 @@ def _name(given: str | None, batch: str, format: str) -> str:
     return batch_digest(batch, format) if given is None else given
 
 
-def _opened(target: Target, full: bool) -> Index | None:
+def _opened(target: Target, full: bool) -> OpenIndex | None:
     """Open the index before Spark starts. None if it does not exist, or if it is damaged and `full` replaces it."""
     if target.origin is not None and not target.origin.keys:
         raise UsageError("--key: expected a key column of the source")

@@ -15,7 +15,7 @@ import typer
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
 from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.output import IndexFolder, complain, counted, say
-from gnomon.shadow import FetchStats, Index, ShadowError, Trace, UsageError, open_index, to_json
+from gnomon.shadow import FetchStats, OpenIndex, ShadowError, Trace, UsageError, open_index, to_json
 from gnomon.shadow.errors import BTreeError, SourceError
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.storage import as_location
@@ -140,11 +140,11 @@ def get(
     return code
 
 
-def _opened(index: str, snapshot: int | None, table_version: str | None, newest: bool) -> Index:
+def _opened(index: str, snapshot: int | None, table_version: str | None, newest: bool) -> OpenIndex:
     """The index at the snapshot or version that was asked for."""
     if newest and (snapshot is not None or table_version is not None):
         raise UsageError("get: expected one of --newest, --snapshot and --table-version")
-    return open_index(index, snapshot, table_version=table_version, newest=newest)
+    return OpenIndex.of(open_index(index, snapshot, table_version=table_version, newest=newest))
 
 
 def key_texts(given: list[str], keys_file: str | None) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _csv_field(value: object) -> str:
 
 
 def _print_arrow(
-    opened: Index,
+    opened: OpenIndex,
     texts: Sequence[str],
     keys: Sequence[object],
     names: Sequence[str] | None,
@@ -223,7 +223,7 @@ def _print_arrow(
     return NOT_FOUND if absent else FOUND
 
 
-def _print_range(opened: Index, asked: RangeQuery, names: Sequence[str] | None, format: str, count: bool) -> int:
+def _print_range(opened: OpenIndex, asked: RangeQuery, names: Sequence[str] | None, format: str, count: bool) -> int:
     """Print the rows of a range, or their number. After `limit` rows the cursor is printed on stderr."""
     if count:
         number = opened.count(asked.low, asked.high, prefix=asked.prefix, inclusive=asked.inclusive, where=asked.where)
@@ -251,7 +251,11 @@ def _print_range(opened: Index, asked: RangeQuery, names: Sequence[str] | None, 
 
 
 def _print_pointers(
-    opened: Index, texts: Sequence[str], keys: Sequence[object], conditions: Mapping[str, Sequence[str]], format: str
+    opened: OpenIndex,
+    texts: Sequence[str],
+    keys: Sequence[object],
+    conditions: Mapping[str, Sequence[str]],
+    format: str,
 ) -> int:
     """Print file and number of each row, sorted, as `Index.positions` has them."""
     found, code = opened.positions(keys, conditions), FOUND
@@ -272,7 +276,7 @@ def _print_pointers(
     return code
 
 
-def _complain_absent(opened: Index, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
+def _complain_absent(opened: OpenIndex, text: str, key: object, conditions: Mapping[str, Sequence[str]]) -> None:
     view, what = opened.view, ""
     if view.spec.source.location:
         what = f" in {counted(view.source_files, 'file')} of {view.spec.source.location}"
@@ -295,7 +299,7 @@ def parse_where(conditions: list[str]) -> dict[str, list[str]]:
     return where
 
 
-def parse_key_beginning(text: str, index: Index) -> object:
+def parse_key_beginning(text: str, index: OpenIndex) -> object:
     """The first values of a key from the command line: a JSON list, or the first value."""
     if len(index.spec.keys) == 1 or not text.startswith("["):
         return text
@@ -305,7 +309,7 @@ def parse_key_beginning(text: str, index: Index) -> object:
         raise UsageError(f"expected a JSON list of the first values of a key, found {text!r}") from None
 
 
-def parse_key_argument(text: str, index: Index) -> object:
+def parse_key_argument(text: str, index: OpenIndex) -> object:
     """A key from the command line: the value, or a JSON object or list where the key has several columns."""
     if len(index.spec.keys) == 1:
         return text

@@ -10,7 +10,7 @@ import typer
 from gnomon.commands.exit_codes import FAILED, FOUND
 from gnomon.commands.output import IndexFolder, complain, counted, megabytes, print_json, say
 from gnomon.jobs.files import Access, check_access
-from gnomon.shadow import Index, IndexNotFound, ShadowError, UsageError, open_index, to_json
+from gnomon.shadow import IndexNotFound, OpenIndex, ShadowError, UsageError, to_json
 from gnomon.shadow.maintenance import Record
 from gnomon.shadow.maintenance import history as read_history
 from gnomon.shadow.metadata import DEEP, RANGE, Diff, IndexSpec, KeyColumn, View, source_of
@@ -68,17 +68,17 @@ def _show_access(access: Access, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _opened(index: str) -> Index:
+def _opened(index: str) -> OpenIndex:
     """The index. UsageError, with the table's format, for the folder of a lake table."""
     try:
-        return open_index(index)
+        return OpenIndex.of(index)
     except IndexNotFound as error:
         if found := table_around(storage_at(index).root):
             raise UsageError(f"no index; the folder belongs to {found}", index) from error
         raise
 
 
-def describe(index: Index) -> dict[str, Any]:
+def describe(index: OpenIndex) -> dict[str, Any]:
     """The facts of an index at its newest snapshot."""
     spec, view = index.spec, index.view
     files = [file for segment in view.segments for file in segment.by_bucket.values()]
@@ -124,7 +124,7 @@ def describe(index: Index) -> dict[str, Any]:
     }
 
 
-def statistics(index: Index) -> dict[str, Any]:
+def statistics(index: OpenIndex) -> dict[str, Any]:
     """The statistics of the keys; a key is an object of its columns."""
     found = index.statistics()
 
@@ -157,7 +157,7 @@ def statistics_text(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def appends(index: Index) -> dict[str, Any]:
+def appends(index: OpenIndex) -> dict[str, Any]:
     """The number of appends and the unfinished ones, or the error of reading them."""
     try:
         return appends_report(storage_at(index.location)).to_json()
@@ -185,7 +185,7 @@ def skew(entries: list[int]) -> float:
     return round(max(entries) * len(entries) / sum(entries), 3) if sum(entries) else 1.0
 
 
-def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+def coverage(index: OpenIndex) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
     """The files of the source that the snapshot does not cover, or the error of listing them; and, by partition, the
     covered rows and files, and the files not covered."""
     by_partition = {
@@ -209,7 +209,7 @@ def coverage(index: Index) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
     return covered, dict(sorted(by_partition.items()))
 
 
-def _partition_of(index: Index, path: str) -> str:
+def _partition_of(index: OpenIndex, path: str) -> str:
     return source_of(index.spec, index.view.snapshot.folders).partition_of(path, bool(index.spec.partitions))
 
 

@@ -19,7 +19,7 @@ from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.build import has_spark
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_locally, write_parquet
-from gnomon.shadow import Index, SourceNotFound, UsageError, open_index
+from gnomon.shadow import OpenIndex, SourceNotFound, UsageError
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import check_apart, source_of
 from gnomon.shadow.storage import is_local as is_on_disk
@@ -63,7 +63,7 @@ def load(
         raise UsageError("rows are written to local disks only; name a folder here", out)
     if os.path.lexists(target):
         raise UsageError("the folder exists; name a new one", out)
-    opened = open_index(index)
+    opened = OpenIndex.of(index)
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
     plain = _visible_path(keys)
@@ -96,7 +96,7 @@ def _visible_path(path: str) -> str:
 
 
 def _write_locally(
-    opened: Index, keys: KeyFile, request: LoadRequest, target: Path, progress: Progress
+    opened: OpenIndex, keys: KeyFile, request: LoadRequest, target: Path, progress: Progress
 ) -> tuple[int, LoadCounters]:
     """Write the rows in this process, as one file. Returns their number and the counts of the load."""
     counters, stages = LoadCounters(), Stages(progress)

@@ -25,7 +25,7 @@ from gnomon.indexer.spark import (
 )
 from gnomon.jobs import Progress, Stages
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest
-from gnomon.shadow import Index, ShadowError, UsageError
+from gnomon.shadow import OpenIndex, ShadowError, UsageError
 
 STDERR = 2
 THROWN = re.compile(r"\w(?:Exception|Error): ")
@@ -107,7 +107,7 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def write_rows(
-    opened: Index,
+    opened: OpenIndex,
     keys: KeyFile,
     request: LoadRequest,
     target: Path,

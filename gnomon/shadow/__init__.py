@@ -44,6 +44,7 @@ from gnomon.shadow.errors import (
 )
 from gnomon.shadow.fetch import Answer, FetchStats
 from gnomon.shadow.index import Index, open_index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.storage import Trace
 from gnomon.shadow.values import key_filter, to_json
@@ -60,6 +61,7 @@ __all__ = [
     "IndexNotFound",
     "KeyTypeError",
     "NewerFormat",
+    "OpenIndex",
     "PartitionNotFound",
     "RangeQuery",
     "ShadowError",

@@ -277,6 +277,11 @@ class CurrentSnapshot:
             self._learned.save(seldom)
             self._learned.cache.tidy()
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether `refresh` leaves the snapshot as it is."""
+        return self._pinned
+
     def pinned(self) -> Self:
         """The same state, pinned. Caches are shared."""
         if self._check is not None:

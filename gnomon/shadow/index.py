@@ -1,18 +1,13 @@
 """An open index, which answers keys."""
 
-import copy
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
-import numpy as np
 import pyarrow as pa
 
-from gnomon.btree.blocks import LookupStats
-from gnomon.btree.keys import stored_array
 from gnomon.shadow.current_snapshot import (
     CACHE_BYTES,
     DEFAULT_SETTINGS,
@@ -22,7 +17,7 @@ from gnomon.shadow.current_snapshot import (
     State,
     known_view,
 )
-from gnomon.shadow.errors import IndexFileGone, UsageError
+from gnomon.shadow.errors import IndexFileGone, SnapshotNotFound, UsageError
 from gnomon.shadow.fetch import (
     Ahead,
     Answer,
@@ -36,31 +31,18 @@ from gnomon.shadow.fetch import (
 )
 from gnomon.shadow.lookup import (
     Cursor,
-    EntryColumn,
-    Hit,
-    Keys,
     KeyStatistics,
     Lookup,
     LookupOptions,
-    Matcher,
-    Matches,
-    MatchStats,
     OrderedEntries,
-    ParsedKey,
-    Plan,
-    Range,
     RangeQuery,
     Search,
     entry_rows,
     key_statistics,
     parse_key,
-    scan_entries,
 )
 from gnomon.shadow.metadata import (
     UNCHANGING,
-    Diff,
-    IndexSpec,
-    SegmentFile,
     View,
     check_number,
     open_view,
@@ -68,23 +50,18 @@ from gnomon.shadow.metadata import (
     snapshot_of_version,
 )
 from gnomon.shadow.newest_version import LayeredStorage, NewestVersion, ReadThroughLimits, check_has_versions
-from gnomon.shadow.rows_of_files import IndexedFiles
 from gnomon.shadow.storage import (
-    CacheCounts,
-    Identity,
+    DiskCache,
     Place,
     Storage,
     disk_cache,
-    is_absolute,
     join,
     looking_again,
     source_storage,
-    split,
     storage_at,
     through,
 )
 from gnomon.sources import Pointer, detect
-from gnomon.sources.pointers import FILENAME
 
 NUMBERED = ("parquet", "orc")  # formats whose pointers are row numbers
 MOST_FILTERS = 64  # filters of a key: more take long to check
@@ -112,49 +89,6 @@ class FirstPage(NamedTuple, Generic[Result]):
     cursor: Cursor | None
 
 
-class AtHand:
-    """The memory of an index at one snapshot."""
-
-    def __init__(self, lookup: Lookup, state: State) -> None:
-        self._lookup = lookup
-        self._state = state
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether look-ups have computed the cached tables of the view, which may be large."""
-        return {"partition_values", "_values_of", "index_files"} <= self._state.view.__dict__.keys()
-
-    def are_unchanged(self, opened: Mapping[str, Identity]) -> bool:
-        """Whether source files are certain to be unchanged, as in `Index.is_unchanged`. False also where memory does
-        not suffice."""
-        fetcher, view = self._state.fetcher, self._state.view
-        if fetcher is None:
-            return not opened
-        if "covered" not in view.__dict__:
-            return False
-        files = view.covered
-        return all(
-            path in files and fetcher.files.is_surely_unchanged(files[path], known) for path, known in opened.items()
-        )
-
-    def denies(self, key: ParsedKey, stats: FetchStats) -> bool:
-        """Whether the Bloom filters in memory exclude the key from all index files that may hold it: then no covered
-        row has it. `stats` receive the cost if they do."""
-        start = time.perf_counter_ns()
-        view, filters = self._state.view, self._lookup.filters
-        partitions = view.partitions_of({}, key.where)
-        if filters is None or len(view.spec.folders_of(partitions)) > MOST_FILTERS:
-            return False
-        keys = Keys(view.spec, [key.stored])
-        groups = Plan(self._lookup, view, keys, [partitions], [0]).groups()
-        files = [found.file for group in groups for found in group.files]
-        if len(files) > MOST_FILTERS or not filters.all_cached_exclude(files, int(keys.hashes[0]), stats.index):
-            return False
-        stats.snapshot = view.snapshot.number
-        stats.add_lookup(start)
-        return True
-
-
 class Index:
     """An index at one snapshot, until `refresh` moves it to the newest. Safe to share between threads.
 
@@ -177,12 +111,32 @@ class Index:
         self._cache_bytes = settings.cache_bytes
         self._lookup = Lookup(storage, settings.cache_bytes // 2, settings.filters)
         self._current = CurrentSnapshot(storage, view, pinned, settings, check)
-        self._fixed: Self | None = None  # what `here` gave last
+        self._settings = settings
 
     def __repr__(self) -> str:
-        view = self.view
+        view = self._view
         keys = ", ".join(column.name for column in view.spec.keys)
         return f"<Index {self.location}: snapshot {view.snapshot.number}, {view.snapshot.rows:,} rows by {keys}>"
+
+    def __len__(self) -> int:
+        """The number of live rows that the snapshot covers."""
+        return self._view.snapshot.rows
+
+    def __bool__(self) -> bool:
+        """True: an index of no rows is an index."""
+        return True
+
+    def __fspath__(self) -> str:
+        """Its place, so that a job takes an open index for a path."""
+        return self.location
+
+    def __reduce__(self) -> Any:
+        """A copy in another process, or of `copy.deepcopy`, is opened where it lands, with the credentials that are
+        there, at the same snapshot. If a vacuum has removed it, and no number was asked for, the copy has the newest
+        snapshot. With `newest` it has the version of the table that is the newest then."""
+        current = self._current
+        number = self.snapshot if self._settings.newest is None else None
+        return _opened_again, (type(self), self.location, number, current.is_pinned, self._settings)
 
     def __contains__(self, key: object) -> bool:
         """`contains` in all partitions."""
@@ -192,111 +146,55 @@ class Index:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """`save_maps`. There is nothing else to close: files are open only while they are read."""
-        self.save_maps()
-
-    def save_maps(self, seldom: bool = False) -> None:
-        """Save what fetches learned about source pages, if there is a cache folder; with `seldom`, only of files whose
-        last save was some time ago. About once a day, remove what the folder has not used for a week."""
-        self._current.save_maps(seldom)
-
-    @property
-    def spec(self) -> IndexSpec:
-        return self._current.state.view.spec
-
-    @property
-    def view(self) -> View:
-        """The snapshot that look-ups use now."""
-        return self._current.state.view
+        """Save what fetches learned about source pages, if there is a cache folder. There is nothing else to close:
+        files are open only while they are read."""
+        self._current.save_maps()
 
     @property
     def location(self) -> str:
+        """The path or URL of the index."""
         return self._storage.root
 
     @property
-    def folders_elsewhere(self) -> list[str]:
-        """The folders that have files of the source and are not below its root."""
-        source = self._current.state.source
-        declared = source.source.folders_elsewhere if source is not None else ()
-        return sorted({*declared, *(split(path)[0] for path in self.view.covered if is_absolute(path))})
+    def snapshot(self) -> int:
+        """The number of the snapshot that answers."""
+        return self._view.snapshot.number
 
     @property
-    def at_hand(self) -> AtHand:
-        """What memory alone knows of keys at the current snapshot."""
-        return AtHand(self._lookup, self._current.state)
+    def keys(self) -> list[str]:
+        """The names of the key's columns, in order."""
+        return [column.name for column in self._view.spec.keys]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that `fetch` returns."""
+        return list(self._view.columns)
+
+    def _with(self, current: CurrentSnapshot) -> Self:
+        """This index at another state. Caches are shared."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__, _current=current)
+        return made
+
+    def _at_newest_version(self) -> Self:
+        """This index pinned to the newest version of its lake table, if it was opened with `newest`; else to its
+        snapshot. It is its snapshot, too, that covers the version."""
+        if self._newest is None:
+            return self._with(self._current.pinned())
+        return self._with(self._current.pinned_to(self._newest.view(self._view)))
+
+    @property
+    def _view(self) -> View:
+        return self._current.state.view
 
     def refresh(self) -> bool:
         """Move to the newest snapshot. Returns whether there was a newer one. An index opened at a number stays
         there."""
         return self._current.refresh()
 
-    def here(self) -> Self:
-        """This index, pinned to its current snapshot, which later refreshes do not change. Caches are shared."""
-        fixed = self._fixed
-        if fixed is None or fixed._current.state is not self._current.state:
-            fixed = copy.copy(self)
-            fixed._current, fixed._fixed = self._current.pinned(), None
-            self._fixed = fixed
-        return fixed
-
-    def at_newest_version(self) -> Self:
-        """This index pinned to the newest version of its lake table (`gnomon.shadow.newest_version`). If the snapshot
-        covers that version, or the index was opened without `newest`, it is pinned to its current snapshot."""
-        if self._newest is None:
-            return self.here()
-        fixed = copy.copy(self)
-        fixed._current = self._current.pinned_to(self._newest.view(self.view))
-        return fixed
-
-    def source_is_gone(self) -> bool:
-        """Whether the source folder holds no file at all, as when a disk is not mounted. False for remote stores, whose
-        listings are long."""
-        return self._current.state.source_is_gone()
-
-    def is_as_indexed(self, where: str) -> bool:
-        """Whether the source file at this whole path exists and is the one that was indexed."""
-        return self._current.state.is_as_indexed(where)
-
-    def is_unchanged(self, opened: Mapping[str, Identity]) -> bool:
-        """Whether source files, by their name in pointers with the identity that they had (`FetchReads.opened`), exist
-        and are unchanged, so that a read would give the same rows again. StorageError where the store fails."""
-        state = self._current.state
-        files, fetcher = state.view.covered, state.fetcher
-        if fetcher is None:
-            return not opened
-        return all(path in files and fetcher.files.is_unchanged(files[path], known) for path, known in opened.items())
-
-    def coverage(self) -> Diff:
-        """List the source and compare it with the snapshot. For a catalog table, this lists the folders that the last
-        build found in the catalog; only the next build sees new partitions. The table that the files belong to (Delta,
-        Iceberg ...) is looked up, too. Empty for an index without a source."""
-        return self._current.state.coverage()
-
-    def cache_counts(self) -> dict[str, CacheCounts]:
-        """The hits, misses and bytes of each cache in memory."""
-        counts = self._lookup.cache_counts
-        fetcher = self._current.state.fetcher
-        return counts if fetcher is None else {**counts, **fetcher.files.cache_counts}
-
-    def check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
-        """Raise UsageError or KeyTypeError for an invalid query; nothing is read.
-
-        `where` gives partition columns a value, or a list of values of which one must match. Each method with `where`
-        raises PartitionNotFound, a UsageError, for a value that no partition has."""
-        view = self._current.state.view
-        for key in keys:
-            parse_key(key, view.spec)
-        view.checked_columns(columns)
-        view.where(where)
-
-    def partitions_asked(self, key: object, where: Mapping[str, object] | None = None) -> list[str]:
-        """The partitions that a look-up of the key searches."""
-        view = self._current.state.view
-        return list(view.partitions_of(view.where(where), parse_key(key, view.spec).where))
-
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
-        self.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", self.location)
+        self._view.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", self.location)
         return [hit.pointer for hit in self._found(Query([key], FetchStats(), where)).hits[0]]
 
     def positions(
@@ -305,9 +203,9 @@ class Index:
         """For each key, the file and the row number of each of its rows, from the index alone. UsageError where the
         rows of a file have no numbers. An Iceberg table may have files of several formats, so that the first bytes of
         its files are read."""
-        source, formats = source_storage(self.spec.source.location), {"": self.spec.format}
+        source, formats = source_storage(self._view.spec.source.location), {"": self._view.spec.format}
         found = [[(one.data_filename, one.data_offset) for one in self.lookup(key, where)] for key in keys]
-        if self.spec.source.table.startswith("iceberg:"):
+        if self._view.spec.source.table.startswith("iceberg:"):
             for path in {path for rows in found for path, _ in rows}:
                 with source.open(path) as reader:
                     formats[path] = detect(reader)
@@ -378,7 +276,7 @@ class Index:
         BeyondBound where all of them together are more than `most_rows`, or take more than `most_bytes` in memory. It
         is raised before all of them are read."""
         query = Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes))
-        return [_raised(answer) for answer in self.answer(query)]
+        return [_raised(answer) for answer in self._answers(query)]
 
     def answer_each(
         self,
@@ -395,11 +293,7 @@ class Index:
         too large alone takes no space from the keys after it. All answers are from one snapshot; an error of all keys
         is raised."""
         bounds = Bounds(most_rows, most_bytes)
-        return self.answer(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
-
-    def answer(self, query: Query) -> list[Answer | Exception]:
-        """The answer of each key of a query: like `answer_each` if the query has `each`, else like `answer_many`."""
-        return self._answer(query, lambda state, found: answers(found, state.fetcher, query), Ahead(query.stats))
+        return self._answers(Query(keys, stats or FetchStats(), where, columns, limit, bounds, each=True))
 
     def table_many(
         self,
@@ -413,11 +307,7 @@ class Index:
     ) -> pa.Table:
         """The first `limit` rows of each key as Arrow, one key after the other (`gnomon.shadow.fetch.result_tables`).
         Limits and errors as in `answer_many`."""
-        return self.table(Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes)))
-
-    def table(self, query: Query) -> pa.Table:
-        """The answer to a query in the form of `table_many`."""
-        return self._answer(query, lambda state, found: _table(state, found, query), Ahead(query.stats))
+        return self._table(Query(keys, stats or FetchStats(), where, columns, limit, Bounds(most_rows, most_bytes)))
 
     # -- keys in order -------------------------------------------------------------------------------------------------
 
@@ -462,19 +352,19 @@ class Index:
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
     ) -> Iterator[RangePage]:
         """The rows of a range in pages of PAGE_ROWS rows."""
-        self.check([], columns, asked.where)
+        self._check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
         for state, found, cursor in self._ordered(asked, query.stats):
-            yield RangePage(_rows(state, found, query), cursor)
+            yield RangePage(rows_of_hits(state, found, query), cursor)
 
     def range_tables(
         self, asked: RangeQuery, columns: Sequence[str] | None = None, stats: FetchStats | None = None
     ) -> Iterator[pa.Table]:
         """The rows of a range in Arrow tables of PAGE_ROWS rows, whose types may differ as those of `table_many`."""
-        self.check([], columns, asked.where)
+        self._check([], columns, asked.where)
         query = Query([], stats or FetchStats(), columns=columns)
         for state, found, _ in self._ordered(asked, query.stats):
-            yield _without_number(_table(state, found, query))
+            yield without_number(table_of_hits(state, found, query))
 
     def entry_tables(self, asked: RangeQuery, stats: FetchStats | None = None) -> Iterator[pa.Table]:
         """The entries of a range in Arrow tables of up to PAGE_ROWS rows, from the index alone: the key in the types of
@@ -484,56 +374,6 @@ class Index:
             stored = [column.name for column in (*spec.stored_keys, *spec.include)]
             names = [*stored, *spec.stored_partitions, *(column.name for column in spec.entries.pointer_columns)]
             yield table.select(entries.columns).rename_columns(names)
-
-    def first_page(self, asked: RangeQuery, query: Query) -> FirstPage[list[dict[str, Any]]]:
-        """The first `limit` rows of a range, which has a limit, with the columns, stats, bounds and memory of a query
-        without keys. BeyondBound where they exceed the bounds."""
-        return self._first_page(asked, query, lambda state, found: _rows(state, found, query), Ahead(query.stats))
-
-    def first_table(self, asked: RangeQuery, query: Query) -> FirstPage[pa.Table]:
-        """As `first_page`, in Arrow, in the types of `table_many`."""
-
-        def tabled(state: State, found: Found) -> pa.Table:
-            return _without_number(_table(state, found, query))
-
-        return self._first_page(asked, query, tabled, Ahead(query.stats))
-
-    def has_any(self, asked: RangeQuery, stats: FetchStats) -> bool:
-        """Whether a covered row is in a range, from the index alone."""
-        page = self._first_page(replace(asked, limit=1), Query([], stats), lambda state, found: None, None)
-        return page.row_count > 0
-
-    def _first_page(
-        self, asked: RangeQuery, query: Query, make: Callable[[State, Found], Result], ahead: Ahead | None
-    ) -> FirstPage[Result]:
-        """The first rows of a range, made from their hits, with source files opened `ahead`. Another entry than these
-        is looked for, and not read."""
-        limit, stats = asked.limit, query.stats
-        assert limit is not None
-
-        def read(state: State) -> tuple[FirstPage[Result], bool]:
-            start, view = time.perf_counter_ns(), state.view
-            entries = asked.entries(self._lookup, view)
-            if query.reserve is not None:
-                query.reserve(entries.bytes_at_once)
-            if ahead is not None and state.fetcher is not None:
-                ahead.begin(state.fetcher, view.spec, entries.files)
-            table = next(entries.pages(limit + 1, limit + 1), None)
-            cut = None if table is None else table.slice(0, limit)
-            found = Found(view, *(([], []) if cut is None else entries.hits(cut)))
-            cursor = None if not cut else entries.cursor(cut)
-            stats.snapshot = view.snapshot.number
-            stats.index.add(entries.cost)
-            stats.add_lookup(start)
-            count = 0 if cut is None else len(cut)
-            is_last = table is None or len(table) == count
-            return FirstPage(make(state, found), count, len(found.wanted), is_last, cursor), False
-
-        try:
-            return self._current.answer(read)
-        finally:
-            if ahead is not None:
-                ahead.end()
 
     def _ordered(self, asked: RangeQuery, stats: FetchStats) -> Iterator[tuple[State, Found, str | None]]:
         """The hits of a range, in pages, each with its cursor."""
@@ -568,6 +408,25 @@ class Index:
 
     # -- one query -----------------------------------------------------------------------------------------------------
 
+    def _check(self, keys: Sequence[object], columns: Sequence[str] | None, where: Mapping[str, object] | None) -> None:
+        """Raise UsageError or KeyTypeError for an invalid query; nothing is read.
+
+        `where` gives partition columns a value, or a list of values of which one must match. Each method with `where`
+        raises PartitionNotFound, a UsageError, for a value that no partition has."""
+        view = self._view
+        for key in keys:
+            parse_key(key, view.spec)
+        view.checked_columns(columns)
+        view.where(where)
+
+    def _answers(self, query: Query) -> list[Answer | Exception]:
+        """The answer of each key of a query: like `answer_each` if the query has `each`, else like `answer_many`."""
+        return self._answer(query, lambda state, found: answers(found, state.fetcher, query), Ahead(query.stats))
+
+    def _table(self, query: Query) -> pa.Table:
+        """The answer to a query in the form of `table_many`."""
+        return self._answer(query, lambda state, found: table_of_hits(state, found, query), Ahead(query.stats))
+
     def _answer(self, query: Query, make: Callable[[State, Found], Result], ahead: Ahead | None) -> Result:
         """Look up the keys of a query, open source files `ahead`, and make an answer from the hits."""
 
@@ -599,82 +458,23 @@ class Index:
         stats.add_lookup(start)
         return Found(view, wanted, hits)
 
-    # -- for jobs, which group and order the work themselves ---------------------------------------------------------
-
-    def find(self, keys: Sequence[ParsedKey], stats: LookupStats) -> Sequence[Sequence[Hit]]:
-        """The hits of each key, from the index alone."""
-        return Search(self._lookup, self._current.state.view, keys).find(stats)
-
-    def match_pieces(
-        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
-    ) -> Iterator[Matches]:
-        """Yield the entries of many keys as Arrow batches, in the order of the index files: a key may have any number
-        of them. `keys` holds the stored key columns in key order, in the types of the spec; `within` the values that
-        each key's partition must have. A null matches nulls if `null_safe`, else nothing."""
-        return Matcher(self._lookup, self._current.state.view, stats).pieces(keys.columns, within, null_safe)
-
-    def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
-        """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
-        return pa.array(Matcher(self._lookup, self._current.state.view, stats).holds(keys.columns, within))
-
-    def source_files_of(
-        self, keys: Sequence[Sequence[Any]], stats: MatchStats, masked: bool = True
-    ) -> dict[str, list[int]]:
-        """The source files that have any of some keys, by path, with the places of these keys. A key has the values of
-        the key's columns in order, partition columns too, in stored form; nulls equal nulls. Not `masked`: rows that
-        the index knows as deleted count, too."""
-        columns = self.spec.keys
-        arrays = {one.name: stored_array([key[i] for key in keys], one.type) for i, one in enumerate(columns)}
-        own = [arrays.pop(one.name) for one in self.spec.stored_keys]
-        view = self._current.state.view
-        matcher = Matcher(self._lookup, view if masked else view.unmasked, stats)
-        found: dict[str, dict[int, None]] = {}
-        for piece in matcher.pieces(own, arrays, null_safe=True):
-            named = piece.entries.column(FILENAME).dictionary_encode()
-            pairs = np.unique(named.indices.to_numpy().astype(np.int64) * len(keys) + piece.rows.to_numpy())
-            for code, place in zip(*np.divmod(pairs, len(keys)), strict=True):
-                found.setdefault(named.dictionary[int(code)].as_py(), {})[int(place)] = None
-        return {path: list(places) for path, places in found.items()}
-
-    def scan(
-        self,
-        file: SegmentFile,
-        columns: Sequence[EntryColumn],
-        partitions: Collection[str],
-        stats: LookupStats,
-        ranges: Sequence[Range] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The live entries of an index file in these partitions, in key order; with `ranges` of keys only theirs."""
-        return scan_entries(self._storage, self.spec, file, columns, partitions, stats, ranges)
-
-    @property
-    def files(self) -> IndexedFiles:
-        """The source files, to read rows by pointers."""
-        return IndexedFiles(self._current)
-
-    def schemas(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
-        """Yield source files with their schemas, newest segment first, until these together give each of `names` a
-        type. Files that changed, are gone or cannot be read are skipped. SourceError of the last such file where no
-        readable file has one of the columns."""
-        return self._current.state.schemas(names)
-
 
 def _schemas(state: State, missing: Sequence[str]) -> Iterator[pa.Schema]:
     return (schema for _, schema in state.schemas(missing))
 
 
-def _rows(state: State, found: Found, query: Query) -> list[dict[str, Any]]:
+def rows_of_hits(state: State, found: Found, query: Query) -> list[dict[str, Any]]:
     """The rows of hits, one key after the other."""
     return [row for answer in answers(found, state.fetcher, query) for row in _raised(answer).rows]
 
 
-def _table(state: State, found: Found, query: Query) -> pa.Table:
+def table_of_hits(state: State, found: Found, query: Query) -> pa.Table:
     """The rows of hits in the form of `table_many`."""
     names = found.view.checked_columns(query.columns)
     return answer_table(found, state.fetcher, names, Rows(found, names, query), partial(_schemas, state))
 
 
-def _without_number(table: pa.Table) -> pa.Table:
+def without_number(table: pa.Table) -> pa.Table:
     """The table without the number of each row's key."""
     return table.drop_columns([table.column_names[0]])
 
@@ -714,16 +514,41 @@ def open_index(
 
     IndexNotFound, SnapshotNotFound, NewerFormat or DamagedMetadata say why it cannot be opened."""
     disk = None if cache_folder is None else disk_cache(cache_folder, cache_folder_bytes)
-    storage = storage_at(location) if disk is None else through(disk, storage_at(location), UNCHANGING)
     if table_version is not None:
         if snapshot is not None:
             raise UsageError("snapshot and table_version: expected one of them")
-        snapshot = snapshot_of_version(storage, str(table_version))
-    check_number("snapshot", snapshot)
+        snapshot = snapshot_of_version(_storage_of(location, disk), str(table_version))
     limits = ReadThroughLimits() if newest else None
-    settings = ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits, disk)
+    return opened_as(Index, location, snapshot, ReadSettings(cache_bytes, filters, page_maps, keep_pages, limits, disk))
+
+
+Kind = TypeVar("Kind", bound=Index)
+
+
+def opened_as(
+    kind: type[Kind], location: Place, snapshot: int | None, settings: ReadSettings = DEFAULT_SETTINGS
+) -> Kind:
+    """An index of this class, as `open_index` opens it."""
+    storage = _storage_of(location, settings.disk)
+    check_number("snapshot", snapshot)
     view, check = (known_view(storage) if snapshot is None else None) or (open_view(storage, snapshot), None)
-    index = Index(storage, view, snapshot is not None, settings, check)
-    if newest:
-        check_has_versions(index.view, storage.root)
-    return index.at_newest_version() if newest else index
+    index = kind(storage, view, snapshot is not None, settings, check)
+    if settings.newest is None:
+        return index
+    check_has_versions(index._view, storage.root)
+    return index._at_newest_version()
+
+
+def _storage_of(location: Place, disk: DiskCache | None) -> Storage:
+    return storage_at(location) if disk is None else through(disk, storage_at(location), UNCHANGING)
+
+
+def _opened_again(kind: type[Kind], location: str, number: int | None, pinned: bool, settings: ReadSettings) -> Kind:
+    """A copy of an index."""
+    if number is None or pinned:
+        return opened_as(kind, location, number, settings)
+    storage = _storage_of(location, settings.disk)
+    try:
+        return kind(storage, open_view(storage, number), False, settings)
+    except SnapshotNotFound:
+        return opened_as(kind, location, None, settings)

@@ -12,6 +12,7 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.index import Index, open_index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import (
     AT_LEAST,
     AT_MOST,
@@ -70,9 +71,9 @@ def scan_polars(index: Index | Place, snapshot: int | None = None) -> "pl.LazyFr
         from polars.io.plugins import register_io_source
     except ImportError:
         raise UsageError("scan_polars needs Polars; pip install 'gnomon-index[polars]'") from None
-    opened = index if isinstance(index, Index) else open_index(index, snapshot)
+    opened = OpenIndex.of(index if isinstance(index, Index) else open_index(index, snapshot))
     if not isinstance(index, Index) and snapshot is None:
-        opened = open_index(index, opened.view.snapshot.number)
+        opened = OpenIndex.of(open_index(index, opened.view.snapshot.number))
     whole = opened.table_many([])
     schema = pa.schema(list(whole.schema)[1:])  # without the number of the key
     columns = entry_columns(opened.spec)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.shadow.fetch import FetchReads
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import (
     KEY,
     POINTER,
@@ -27,7 +27,7 @@ from gnomon.sources.pointers import FILENAME, OFFSET, SUB_OFFSET
 FETCH_BYTES = 64 * 1024 * 1024  # of rows that are read at a time, by the mean size of a row
 
 
-def selected_rows(index: Index, selection: Selection, columns: Sequence[str]) -> Iterator[pa.Table]:
+def selected_rows(index: OpenIndex, selection: Selection, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Tables of the selected rows with these columns. Types are those of the index or of each source file. Errors: as
     in a fetch."""
     spec = index.spec
@@ -56,7 +56,7 @@ def selected_rows(index: Index, selection: Selection, columns: Sequence[str]) ->
 
 
 def _entries(
-    index: Index, selection: Selection, partitions: set[str], columns: Sequence[EntryColumn]
+    index: OpenIndex, selection: Selection, partitions: set[str], columns: Sequence[EntryColumn]
 ) -> Iterator[pa.RecordBatch]:
     """The live entries of a selection."""
     spec, stats = index.spec, MatchStats()
@@ -92,7 +92,7 @@ def in_files(pointers: pa.RecordBatch, row_bytes: Callable[[str], int]) -> Itera
 
 
 def _rows_at(
-    index: Index, pointers: pa.RecordBatch, keys: dict[str, pa.Array], columns: Sequence[str]
+    index: OpenIndex, pointers: pa.RecordBatch, keys: dict[str, pa.Array], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
     """The rows at some pointers, one source file after the other, each in the order of the file."""
     for path, rows in in_files(pointers, index.files.row_bytes):

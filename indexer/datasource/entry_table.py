@@ -10,7 +10,7 @@ from pyspark.sql.types import StructField, StructType
 
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark import arrow_schema, as_spark, source_types, spark_type
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.fetch import FetchReads
 from gnomon.shadow.lookup import POINTER, EntryColumn, entry_columns
 from gnomon.shadow.metadata import source_of
@@ -39,7 +39,7 @@ class EntryTable:
         return arrow_schema(self.schema)
 
 
-def entry_table(index: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool) -> EntryTable:
+def entry_table(index: OpenIndex, columns: Sequence[str] | None, payload: Sequence[str] | bool) -> EntryTable:
     """The columns to read: all of the index, or `columns`; and columns of the source: all that the index lacks (True),
     or the named ones. UnknownColumn or UsageError where there is no such column."""
     known = _named(entry_columns(index.spec))
@@ -85,14 +85,14 @@ def _named(columns: Sequence[EntryColumn]) -> dict[str, EntryColumn]:
     return names
 
 
-def with_payload(index: Index, entries: pa.RecordBatch, table: EntryTable) -> Iterator[pa.RecordBatch]:
+def with_payload(index: OpenIndex, entries: pa.RecordBatch, table: EntryTable) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a table for these entries, one source file after the other. StalePointer where a file is not
     the one that was indexed, or a row does not hold its key."""
     for path, rows in in_files(entries.select([FILENAME, OFFSET, SUB_OFFSET]), index.files.row_bytes):
         yield _read(index, path, entries.take(rows), table)
 
 
-def _read(index: Index, path: str, entries: pa.RecordBatch, table: EntryTable) -> pa.RecordBatch:
+def _read(index: OpenIndex, path: str, entries: pa.RecordBatch, table: EntryTable) -> pa.RecordBatch:
     """The rows of one source file."""
     stored = {column.source: column for column in table.known.values()}
     keys = {key.name: entries.column(stored[key.name].name) for key in index.spec.stored_keys}

@@ -36,7 +36,7 @@ from gnomon.indexer.spark import (
     map_batches,
     open_in_worker,
 )
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.lookup import (
     KEY,
     MOST_KEYS,
@@ -103,14 +103,14 @@ def read_index(
         return reader.load(as_location(index))
 
 
-def _opened(location: str, snapshot: int | None) -> Index:
-    opened = open_index(location, snapshot)
+def _opened(location: str, snapshot: int | None) -> OpenIndex:
+    opened = OpenIndex.of(open_index(location, snapshot))
     opened.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", opened.location)
     return opened
 
 
 def _scan(
-    spark: SparkSession, opened: Index, columns: Sequence[str] | None, payload: Sequence[str] | bool
+    spark: SparkSession, opened: OpenIndex, columns: Sequence[str] | None, payload: Sequence[str] | bool
 ) -> DataFrame:
     """The rows of an index, read by the tasks of an `IndexReader`, without Spark's API for Python sources."""
     table = entry_table(opened, columns, payload)
@@ -255,7 +255,7 @@ class IndexReader(DataSourceReader):
         parts = (KEY, POINTER) if table.payload else ()
         return [column for column in table.known.values() if column in asked or column.part in parts]
 
-    def _found(self, index: Index, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
+    def _found(self, index: OpenIndex, keys: Sequence[Key], columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
         spec, values = index.spec, index.view.partition_values
         folders = set(chosen(values, self.selection))
         # Each combination of values once: two folders may write the same values differently.
@@ -272,7 +272,9 @@ class IndexReader(DataSourceReader):
         for matches in index.match_pieces(asked, within, self.stats, null_safe=True):
             yield matched_entries(spec, asked, _of_folders(index, matches, folders), columns)
 
-    def _scanned(self, index: Index, partition: IndexFiles, columns: Sequence[EntryColumn]) -> Iterator[pa.RecordBatch]:
+    def _scanned(
+        self, index: OpenIndex, partition: IndexFiles, columns: Sequence[EntryColumn]
+    ) -> Iterator[pa.RecordBatch]:
         segments = {segment.id: segment for segment in index.view.segments}
         folders = set(chosen(index.view.partition_values, self.selection))
         for segment_id, folder, bucket in partition.places:
@@ -306,7 +308,7 @@ def _hidden_traceback() -> Iterator[None]:
         raise
 
 
-def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Matches:
+def _of_folders(index: OpenIndex, matches: Matches, folders: Collection[str]) -> Matches:
     """The matches in some partitions."""
     files = matches.entries.column(-len(POINTER_COLUMNS)).dictionary_encode()
     covered = index.view.covered
@@ -315,7 +317,7 @@ def _of_folders(index: Index, matches: Matches, folders: Collection[str]) -> Mat
     return Matches(matches.rows.filter(mask), matches.entries.filter(mask))
 
 
-def _lookups(index: Index, keys: Sequence[Key]) -> list[InputPartition]:
+def _lookups(index: OpenIndex, keys: Sequence[Key]) -> list[InputPartition]:
     """The look-up tasks, with all keys of a bucket in one task."""
     buckets = dict(zip(keys, buckets_of_keys(keys, index.spec), strict=True))
     ordered = sorted(keys, key=lambda key: (buckets[key], order_key(key)))

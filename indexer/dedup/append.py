@@ -64,7 +64,7 @@ from gnomon.jobs.dedup import (
     upsert_rows,
 )
 from gnomon.jobs.load import KEY_PREFIX, common_type, key_names
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, as_location, source_storage
 from gnomon.sources import Options, Split
@@ -92,10 +92,10 @@ class SparkRows:
     def schema(self) -> pa.Schema:
         return arrow_types(self.batch)
 
-    def check_columns(self, index: Index) -> None:
+    def check_columns(self, index: OpenIndex) -> None:
         self._cast(index, index.spec)
 
-    def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+    def _cast(self, index: OpenIndex | None, spec: IndexSpec) -> SourceCast:
         columns = of_source(self.schema, self.deletes)
         if index is None:
             return first_cast(columns, spec)
@@ -103,10 +103,10 @@ class SparkRows:
             check_zone(spec, str(self.spark.conf.get("spark.sql.session.timeZone")))
         return cast_to(index, columns, common_type)
 
-    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+    def as_source(self, index: OpenIndex | None, spec: IndexSpec) -> pa.Schema:
         return self._cast(index, spec).columns
 
-    def reported(self, index: Index) -> pa.Schema:
+    def reported(self, index: OpenIndex) -> pa.Schema:
         return arrow_schema(spark_types(self._cast(index, index.spec).columns))
 
     def digest(self, partitions: Sequence[str], stages: Stages) -> str:
@@ -280,7 +280,7 @@ TASKS_PER_CORE = 4
 def read_batch(
     spark: SparkSession | None,
     path: Place,
-    index: Index | Place | None,
+    index: OpenIndex | Place | None,
     format: str = "auto",
     options: Options | None = None,
 ) -> DataFrame | LocalRows:

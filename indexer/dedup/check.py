@@ -60,7 +60,7 @@ from gnomon.jobs.dedup import (
     within_names,
 )
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, NoType, gathered, key_names
-from gnomon.shadow import ShadowError, UsageError, open_index
+from gnomon.shadow import OpenIndex, ShadowError, UsageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import TEXT
@@ -88,7 +88,7 @@ def filter_new(
     "dedup" treats nulls as equal, like any other value; "keep" treats all of them as new; "reject" none. Lazy;
     `counters` counts what the tasks read and find. UsageError for invalid arguments."""
     check_arguments(scope, order_by, null_keys)
-    opened, batch = open_index(index), as_frame(spark, batch, "batch")
+    opened, batch = OpenIndex.of(index), as_frame(spark, batch, "batch")
     given = {name: f"{GIVEN_PREFIX}{i}" for i, name in enumerate(batch.columns) if name in opened.spec.partitions}
     order = [(given.get(name, name), down) for name, down in order_of(batch, order_by)]
     options = CheckOptions(scope, order, null_keys)

@@ -47,7 +47,7 @@ from gnomon.jobs.load import (
     stored_keys,
     typed_keys,
 )
-from gnomon.shadow import Index, UsageError, open_index, to_json
+from gnomon.shadow import OpenIndex, UsageError, to_json
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
 from gnomon.shadow.storage import Place
@@ -93,7 +93,7 @@ def join_with_index(
     With how="left" a row without a match is kept, with nulls. As in SQL, a key with a null matches nothing; with
     `null_safe` nulls match nulls. `within` names partition columns that `sample` has: an entry matches only in the
     partition that the row names. `counters` gets what the tasks read and find. Lazy; errors of a task fail the job."""
-    opened = open_index(index)
+    opened = OpenIndex.of(index)
     sample = as_frame(spark, sample, "sample")
     keyed = with_keys(sample, opened.spec, "sample")
     has_pointers = not opened.spec.holds_values
@@ -111,7 +111,9 @@ def join_with_index(
     return found.select(*[column(name) for name in sample.columns], *entries, *pointers)
 
 
-def located(opened: Index, sample: DataFrame, options: JoinOptions, counters: JobCounters | None = None) -> DataFrame:
+def located(
+    opened: OpenIndex, sample: DataFrame, options: JoinOptions, counters: JobCounters | None = None
+) -> DataFrame:
     """A sample with the key columns of `with_keys`, each row with its entries: the columns that the options name, as
     ENTRY_PREFIX0 ..., and the pointers (POINTER_FIELDS)."""
     spec = opened.spec

@@ -69,7 +69,7 @@ from gnomon.jobs.load import (
     write_parquet,
 )
 from gnomon.jobs.load import load as load_locally
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, RowsOfFiles, named_file
 from gnomon.shadow.storage import Place, patiently, storage_at
@@ -94,7 +94,7 @@ class PointedFiles:
     rows: int = 0
 
     @classmethod
-    def of_index(cls, opened: Index, columns: Sequence[str]) -> "PointedFiles":
+    def of_index(cls, opened: OpenIndex, columns: Sequence[str]) -> "PointedFiles":
         """The files of an index, for pointers with these columns."""
         names = zip(opened.spec.keys, key_names(opened.spec), strict=True)
         keys = {key.name: name for key, name in names if not key.partition and name in columns}
@@ -216,14 +216,14 @@ def load(
     if spark is None:
         return load_locally(None, index, keys, columns, how, cast(LoadCounters | None, counters), null_safe, unreadable)
     of_tasks = cast(JobCounters | None, counters)
-    opened = open_index(index)
+    opened = OpenIndex.of(index)
     keys = as_frame(spark, keys, "keys")
     request = LoadRequest(columns, how, null_safe, unreadable)
     return load_keyed(opened, with_keys(keys, opened.spec, "keys"), request, of_tasks)
 
 
 def load_keyed(
-    opened: Index, sample: DataFrame, request: LoadRequest, counters: JobCounters | None = None
+    opened: OpenIndex, sample: DataFrame, request: LoadRequest, counters: JobCounters | None = None
 ) -> DataFrame:
     """As `load`, for a sample with the key columns of `with_keys`."""
     names = [name for name in sample.columns if not name.startswith(KEY_PREFIX)]
@@ -322,7 +322,7 @@ class _Source(NamedTuple):
 
 
 def _of_index(index: Place, pointers: DataFrame) -> _Source:
-    opened = open_index(index)
+    opened = OpenIndex.of(index)
     alike = {key.name.lower(): key.name for key in opened.spec.keys if key.name not in pointers.columns}
     for name in pointers.columns:
         if name.lower() in alike:  # it would not be compared

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.base.errors import GnomonError
-from gnomon.shadow import Index, ShadowError, open_index
+from gnomon.shadow import OpenIndex, ShadowError, open_index
 from gnomon.shadow.errors import SnapshotNotFound
 from gnomon.shadow.storage import patiently
 
@@ -261,17 +261,17 @@ class AtSnapshot(NamedTuple):
     commit_id: str
 
     @classmethod
-    def of(cls, index: Index) -> "AtSnapshot":
+    def of(cls, index: OpenIndex) -> "AtSnapshot":
         snapshot = index.view.snapshot
         return cls(index.location, snapshot.number, snapshot.commit_id)
 
 
 @lru_cache(OPEN_INDEXES)
-def open_in_worker(at: AtSnapshot) -> Index:
+def open_in_worker(at: AtSnapshot) -> OpenIndex:
     """The index, opened once in each worker process, after its fork. SnapshotNotFound where another index is there now:
     the planned columns, types and pointers do not fit it."""
     _log()
-    index = open_index(at.location, at.number, WORKER_CACHE_BYTES, keep_pages=False)
+    index = OpenIndex.of(open_index(at.location, at.number, WORKER_CACHE_BYTES, keep_pages=False))
     found = index.view.snapshot.commit_id
     if found != at.commit_id:
         raise SnapshotNotFound(

@@ -25,7 +25,7 @@ from gnomon.jobs.load import (
     reader_of,
     source_columns,
 )
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 
 LIST_VIEW = "list_view<"  # pyarrow 26 casts a list view with a null at the end to an invalid list
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day
@@ -91,7 +91,7 @@ def spark_types(schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def source_types(index: Index, names: Sequence[str]) -> StructType:
+def source_types(index: OpenIndex, names: Sequence[str]) -> StructType:
     """Columns of the source of an index in Spark's types for them. Errors as in `spark_types` and `Index.schemas`."""
     return spark_types(source_columns(index, names))
 

@@ -37,7 +37,7 @@ from gnomon.service.catalog.upstream import (
 )
 from gnomon.service.errors import Overloaded, TooLarge
 from gnomon.service.http import read_body
-from gnomon.shadow import Index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import OutOfTime, StorageError, Unreachable
 from gnomon.shadow.storage import storage_at, within
 
@@ -259,7 +259,7 @@ def _is_pyiceberg(request: Request) -> bool:
     return request.headers.get("user-agent", "").lower().startswith(PYICEBERG)
 
 
-def _uuid_of(index: Index) -> str | None:
+def _uuid_of(index: OpenIndex) -> str | None:
     table = index.view.snapshot.table
     return None if table is None else table.uuid
 

@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from gnomon.service.catalog.filters import Alternative, Filter, InvalidPlan, alternatives, both, narrowed, parse
 from gnomon.service.catalog.pruning import PartitionedFilter, Statistics, may_match
 from gnomon.service.catalog.tasks import PartitionJson, key_column_of, key_value, tasks_json
-from gnomon.shadow import Index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import LakeTableSource, View
 from gnomon.shadow.storage import ByteCache, storage_at
@@ -99,7 +99,7 @@ class TableIndex(NamedTuple):
     """An index that may be of a table, by its name."""
 
     name: str
-    opened: Index
+    opened: OpenIndex
 
 
 # Files of a manifest by their places, each with the values that matching rows in it may have, by field id; a field that
@@ -252,7 +252,7 @@ def _field_ids(schema: Schema, request: PlanRequest) -> set[int]:
 # -- by an index -------------------------------------------------------------------------------------------------------
 
 
-def is_of(index: Index, table: TableMetadata) -> bool:
+def is_of(index: OpenIndex, table: TableMetadata) -> bool:
     """Whether an index is of this table."""
     known = index.view.snapshot.table
     is_iceberg = isinstance(index.spec.source, LakeTableSource) and index.spec.source.of.startswith(ICEBERG)

@@ -20,10 +20,10 @@ from gnomon.service.indexes.places import Place, check_columns, hidden_keys, hid
 from gnomon.service.indexes.threads import RequestThreads
 from gnomon.service.memory import Memory
 from gnomon.service.settings import Settings
-from gnomon.shadow import Index, IndexNotFound, SourceNotFound, open_index
+from gnomon.shadow import IndexNotFound, OpenIndex, SourceNotFound, open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import OutOfTime, ShadowError, StorageError, Unreachable
-from gnomon.shadow.index import AtHand
+from gnomon.shadow.index_for_jobs import AtHand
 from gnomon.shadow.metadata import UNCHANGING, OneFile, newest_good_view
 from gnomon.shadow.newest_version import ReadThroughLimits, check_has_versions
 from gnomon.shadow.storage import (
@@ -78,7 +78,7 @@ class AnswerCache:
     def counts(self) -> CacheCounts:
         return self._answers.counts
 
-    def get(self, asked: Hashable, index: Index) -> KeptAnswer | None:
+    def get(self, asked: Hashable, index: OpenIndex) -> KeptAnswer | None:
         """The answer that the index would give now. StorageError where its source files cannot be looked at."""
         kept = self._answers.get(asked)
         if kept is None or index.is_unchanged(kept.files):
@@ -145,14 +145,14 @@ class ServedIndex:
         self._cache_bytes = cache_bytes - for_pinned
         limits = ReadThroughLimits(settings.freshness_files, settings.freshness_rows)
         self._limits = limits if settings.freshness == "newest" else None
-        self._index: Index | None = None
+        self._index: OpenIndex | None = None
         self.failure: Exception | None = None
         self.refused: str | None = None
         self.unreachable: str | None = None
         self.coverage: Coverage | None = None
         self.coverage_error: str | None = None
         self._looking = threading.Lock()
-        self._pinned: OrderedDict[int, Index] = OrderedDict()
+        self._pinned: OrderedDict[int, OpenIndex] = OrderedDict()
         self._pinning = threading.Lock()
         self._stopped = threading.Event()
         self._moved = threading.Event()
@@ -162,7 +162,7 @@ class ServedIndex:
         return self._index is not None
 
     @property
-    def index(self) -> Index:
+    def index(self) -> OpenIndex:
         """The index at the newest valid snapshot; it moves to newer ones. NotOpen while it could not be opened."""
         if self._index is None:
             why = redact(self.failure, self.roots) if self.failure is not None else "storage has not answered yet"
@@ -188,7 +188,7 @@ class ServedIndex:
             tuple(dict.fromkeys((*hidden_keys(self.place, spec.keys), *hidden_of(self.place, payload)))),
         )
 
-    def now(self) -> Index:
+    def now(self) -> OpenIndex:
         """The index pinned to its newest snapshot or, if the settings say so, to the newest version of its lake table.
         Errors as in `Index.at_newest_version`."""
         return self.index.at_newest_version()
@@ -202,7 +202,7 @@ class ServedIndex:
         found = self._index.at_hand
         return found if found.is_ready else None
 
-    def at(self, snapshot: int | None) -> Index:
+    def at(self, snapshot: int | None) -> OpenIndex:
         """The index pinned to a snapshot; for None the index at the newest snapshot, which moves. SnapshotNotFound
         where the snapshot is gone."""
         index = self.index
@@ -211,18 +211,18 @@ class ServedIndex:
         here = index.here()
         return here if here.view.snapshot.number == snapshot else self.pinned(snapshot)
 
-    def pinned(self, snapshot: int) -> Index:
+    def pinned(self, snapshot: int) -> OpenIndex:
         """The index pinned to a snapshot."""
         with self._pinning:
             if snapshot in self._pinned:
                 self._pinned.move_to_end(snapshot)
                 return self._pinned[snapshot]
         folder, limit = self._settings.cache_folder, self._settings.cache_folder_bytes
-        index = open_index(
+        opened = open_index(
             self.place.path, snapshot, self._pinned_cache_bytes, cache_folder=folder, cache_folder_bytes=limit
         )
         with self._pinning:
-            index = self._pinned.setdefault(snapshot, index)
+            index = self._pinned.setdefault(snapshot, OpenIndex.of(opened))
             while len(self._pinned) > self._settings.pinned_snapshots:
                 self._pinned.popitem(last=False)
         return index
@@ -276,12 +276,12 @@ class ServedIndex:
         view, why_older = newest_good_view(storage)
         check_columns(self.place, view)
         settings = ReadSettings(self._cache_bytes, newest=self._limits, disk=self._disk)
-        self._index, self.failure = Index(storage, view, False, settings), None
+        self._index, self.failure = OpenIndex(storage, view, False, settings), None
         if why_older is not None:
             self._refuse(why_older)
         return True
 
-    def _move(self, index: Index) -> bool:
+    def _move(self, index: OpenIndex) -> bool:
         moved = index.refresh()
         self.refused = None
         return moved

@@ -11,7 +11,6 @@ import yaml
 
 from gnomon.service.settings.sources import DEFAULT_PREFIX, PREFIX
 from gnomon.service.settings.table import Settings
-from gnomon.shadow import open_index
 from tests.deploy.deployed import (
     DEPLOY,
     blocks,
@@ -23,6 +22,7 @@ from tests.deploy.deployed import (
     settings_of,
     spans,
 )
+from tests.opened import open_index
 from tests.service.lake import Client, make_crawl
 from tests.shadow.make_index import index_source, write_source
 

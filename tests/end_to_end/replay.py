@@ -17,12 +17,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.killable import Answer, How, Kill, Killable
 from tests.end_to_end.replay_deliveries import HOURS, Delivery, day, foreign_url, make_deliveries, make_schedule
 from tests.end_to_end.replay_targets import Key, Row, Target
+from tests.opened import open_index
 
 KEYS = ["url", "n"]
 FETCHED = 300  # keys whose rows are fetched at the end

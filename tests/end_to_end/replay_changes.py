@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.jobs.dedup.row_digest import row_count
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.commit import Append
 from gnomon.shadow.commit.append_log import read_log
 from gnomon.shadow.errors import SnapshotNotFound
@@ -33,6 +33,7 @@ from tests.end_to_end.killable import Answer, Kill, Killable
 from tests.end_to_end.replay import GIVEN_UP, KEYS, OTHER_COLUMNS, Figures, Replay
 from tests.end_to_end.replay_deliveries import Delivery, day
 from tests.end_to_end.replay_targets import SCHEMA, Key, LakeTable, Made, Row, as_table
+from tests.opened import open_index
 
 Rows = Mapping[Key, tuple[Row, ...]]
 
@@ -450,7 +451,7 @@ class ChangeReplay(Replay):
             shown = f"{wrong[0]} is {actual.get(wrong[0])}, expected {expected.get(wrong[0])}"
             yield f"{where}: {len(wrong)} keys are wrong; {shown}"
 
-    def _fetched(self, index: Index, version: str, rows: Rows, most: int) -> Iterator[str]:
+    def _fetched(self, index: OpenIndex, version: str, rows: Rows, most: int) -> Iterator[str]:
         """Compare the answers of an index with the rows of a version: of keys that are there and of others."""
         keys = sorted({*rows, *map(key, range(POOL + 50))}, key=str)
         keys = self.random.sample(keys, min(most, len(keys)))

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build
-from gnomon.shadow import ShadowError, SourceError, UsageError, open_index
+from gnomon.shadow import ShadowError, SourceError, UsageError
 from gnomon.sources import open_source
+from tests.opened import open_index
 from tests.sources.corpora import ROOT, expected_of, files_of, load_canon, needs_corpora, without_classes
 from tests.sources.readers import BytesReader
 from tests.sources.text_corpora import options_of, row_agrees

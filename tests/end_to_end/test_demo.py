@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
-from gnomon.shadow import open_index
+from tests.opened import open_index
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,10 @@ import pytest
 
 from gnomon.jobs.build import build
 from gnomon.jobs.dione import export_dione, import_dione
-from gnomon.shadow import IndexNotFound, open_index
+from gnomon.shadow import IndexNotFound
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
+from tests.opened import open_index
 from tests.profiles import examples
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]

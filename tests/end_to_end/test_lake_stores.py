@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new, delete, upsert
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsafeStore, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import TableCommit, append_target, commit_to_table, delta_append, iceberg_append
@@ -31,6 +30,7 @@ from tests.jobs.dedup.lake_tables import rows as lake_rows
 from tests.jobs.dedup.test_append_lake import LIVE, check, die_after, nightly
 from tests.jobs.dedup.test_change import VECTORS, after, changed
 from tests.jobs.dedup.test_change import check as check_change
+from tests.opened import open_index
 from tests.stores.s3 import moto_server
 
 pytestmark = pytest.mark.store

@@ -28,7 +28,6 @@ from gnomon.jobs.build.job import build_index
 from gnomon.jobs.build.specs import Vanished
 from gnomon.jobs.dedup import Origin, append_new
 from gnomon.jobs.files import CatalogTable
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import SpecMismatch, UsageError
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
 from gnomon.shadow.storage import storage_at
@@ -36,6 +35,7 @@ from gnomon.shadow.storage.objects import ObjectStorage
 from gnomon.shadow.storage.retries import Patience
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import here
+from tests.opened import open_index
 from tests.profiles import cases
 from tests.shadow.make_index import write_source
 from tests.stores import lying

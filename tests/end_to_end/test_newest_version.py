@@ -10,14 +10,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.shadow import open_index
 from gnomon.shadow.current_snapshot import ReadSettings
 from gnomon.shadow.errors import IndexBehind, SourceNotFound
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.newest_version import ReadThroughLimits, read_through
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.delta import newest_version
+from tests.opened import open_index
 
 
 def rows(first: int, last: int, day: str = "a b") -> pa.Table:
@@ -39,7 +39,7 @@ def index(table: str, tmp_path: Path) -> str:
     return str(tmp_path / "i")
 
 
-def ids_of(opened: Index, asked: Sequence[int]) -> list[int]:
+def ids_of(opened: OpenIndex, asked: Sequence[int]) -> list[int]:
     found = [row["id"] for some in opened.fetch_many(asked) for row in some]
     assert [one for one in asked if opened.contains(one)] == found, "from the index alone, too"
     assert opened.table_many(asked)["id"].to_pylist() == found
@@ -62,7 +62,7 @@ def test_rows_of_later_versions_are_answered(table: str, index: str) -> None:
 
 def test_a_renewed_look_sees_each_version_at_once(table: str, index: str) -> None:
     storage = storage_at(index)
-    opened = Index(storage, open_view(storage), False, ReadSettings(newest=ReadThroughLimits()))
+    opened = OpenIndex(storage, open_view(storage), False, ReadSettings(newest=ReadThroughLimits()))
     for first in range(100, 150, 10):
         write_deltalake(table, rows(first, first + 10), mode="append")
         assert ids_of(opened.at_newest_version(), [first - 1, first, first + 10]) == [first - 1, first]
@@ -76,7 +76,7 @@ def test_callers_at_once_share_a_look_and_none_sees_an_older_version(
     table: str, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = storage_at(index)
-    opened = Index(storage, open_view(storage), False, ReadSettings(newest=ReadThroughLimits()))
+    opened = OpenIndex(storage, open_view(storage), False, ReadSettings(newest=ReadThroughLimits()))
     looks = list[str]()
 
     def counted(place: str, known: object) -> object:
@@ -102,7 +102,7 @@ def test_an_index_too_far_behind_is_an_error_and_no_part_of_an_answer(
     table: str, index: str, limits: ReadThroughLimits
 ) -> None:
     storage = storage_at(index)
-    opened = Index(storage, open_view(storage), False, ReadSettings(newest=limits))
+    opened = OpenIndex(storage, open_view(storage), False, ReadSettings(newest=limits))
     for first in (100, 110):
         write_deltalake(table, rows(first, first + 10), mode="append")
     with pytest.raises(

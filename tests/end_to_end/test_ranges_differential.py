@@ -26,12 +26,13 @@ from gnomon.btree import BTreeWriter
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import delete
 from gnomon.service.settings.table import Settings
-from gnomon.shadow import FetchStats, Index, open_index
+from gnomon.shadow import FetchStats, OpenIndex
 from gnomon.shadow.fetch import Query
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
 from gnomon.shadow.storage import storage_at
 from tests.jobs.dedup.lake_tables import here
+from tests.opened import open_index
 from tests.profiles import examples
 from tests.service.lake import Client
 from tests.shadow.key_values import VALUES
@@ -392,7 +393,7 @@ class Trial:
                     f"{self.what}: {ends}, where {where}, reverse {reverse}, snapshot {snapshot}: {fault}"
                 )
 
-    def compare(self, opened: Index, ends: Ends, where: Any, reverse: bool, snapshot: int | None) -> str:
+    def compare(self, opened: OpenIndex, ends: Ends, where: Any, reverse: bool, snapshot: int | None) -> str:
         """The first difference between the answers of the index and DuckDB's; "" for none."""
         rows = self.past[snapshot or max(self.past)]
         parts = None if where is None else [where["p"]] if isinstance(where["p"], str) else where["p"]
@@ -429,7 +430,7 @@ class Trial:
             return difference(arrow, numbers[:limit])
         return self.paged(opened, RangeQuery(**ends_of, reverse=reverse), numbers)
 
-    def paged(self, opened: Index, query: RangeQuery, expected: list[int]) -> str:
+    def paged(self, opened: OpenIndex, query: RangeQuery, expected: list[int]) -> str:
         """The pages of a range, joined."""
         size = self.chance.choice([7, 40, 1000])
         found, after, pages, is_last = list[int](), None, 0, False
@@ -489,7 +490,7 @@ class Trial:
             return (*begin[:-1], last[: self.chance.randrange(len(last) + 1)])
         return begin
 
-    def where(self, opened: Index) -> dict[str, Any] | None:
+    def where(self, opened: OpenIndex) -> dict[str, Any] | None:
         if not self.lake.partitioned or self.chance.random() < 0.6:
             return None
         known = sorted({str(values["p"]) for values in opened.view.partition_values.values()})

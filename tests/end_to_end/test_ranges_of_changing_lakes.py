@@ -17,12 +17,13 @@ import pytest
 
 from gnomon.btree.keys import order_key
 from gnomon.jobs.build import build
-from gnomon.shadow import FetchStats, Index, open_index
+from gnomon.shadow import FetchStats, OpenIndex
 from gnomon.shadow.errors import SnapshotNotFound, StalePointer
 from gnomon.shadow.fetch import Query
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.maintenance import compact, rebucket, vacuum
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 
 SEED = "GNOMON_RANGES_SEED"  # replaces the fixed seed
 LASTING = ["p=a/1.parquet", "p=a/5.parquet", "p=b/3.parquet"]  # never rewritten
@@ -56,7 +57,7 @@ class Reader:
         except Exception as error:  # noqa: BLE001  whatever it is, the test says it
             self.faults.append(f"{type(error).__name__}: {error}")
 
-    def _paged(self, index: Index, reverse: bool) -> None:
+    def _paged(self, index: OpenIndex, reverse: bool) -> None:
         """All pages of a range, each of the newest snapshot. The rows of a key may come again where the file of the
         last row of a page was rewritten."""
         size, after, seen, may_repeat = self.chance.choice([3, 20, 100]), None, list[Row](), set[int | None]()
@@ -82,7 +83,7 @@ class Reader:
         self.counts["passes over several snapshots"] += len(snapshots) > 1
         self._check(seen, reverse, may_repeat, f"pages of {size}")
 
-    def _whole(self, index: Index, reverse: bool) -> None:
+    def _whole(self, index: OpenIndex, reverse: bool) -> None:
         """All rows of a range, of one snapshot. A vacuum without grace may end it."""
         index.refresh()
         try:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from gnomon.indexer import build
-from gnomon.shadow import open_index
 from gnomon.shadow.tables import partition_of, partition_values
 from tests.end_to_end.test_corpora import FORMATS, as_key
+from tests.opened import open_index
 from tests.sources.corpora import ROOT, entries, expected_of, load_canon, needs_corpora, without_classes
 
 pytestmark = needs_corpora

@@ -27,12 +27,12 @@ from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import delete
 from gnomon.jobs.files import check_access
 from gnomon.service.settings.table import Settings
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import StorageError, UsageError
 from gnomon.shadow.storage import credentials, storage_at
 from gnomon.shadow.tables import iceberg_credentials
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import configure
+from tests.opened import open_index
 from tests.service.processes import started
 from tests.spark_fixtures import in_workers
 from tests.stores.vending import CheckedS3, Vending

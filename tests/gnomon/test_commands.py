@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from gnomon.jobs.build import build as build_locally
-from gnomon.shadow import open_index, to_json
+from gnomon.shadow import to_json
 from gnomon.shadow.metadata import json_files
 from gnomon.shadow.storage import LocalStorage, missing, storage_at
 from tests.java import VARIABLES
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from gnomon.shadow import open_index
+from tests.opened import open_index
 
 
 def rows(begin: int, end: int) -> pa.Table:

@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build
 from gnomon.indexer.build import SparkEngine
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.errors import StorageError
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write
+from tests.opened import open_index
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build, load
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import FilesVanished
 from tests.jobs.dedup.test_append_changed_sources import in_source, rows
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build, read_batch
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.test_formats import CASES, Rows, as_table
+from tests.opened import open_index
 from tests.spark_fixtures import in_workers
 from tests.stores.process import Store
 

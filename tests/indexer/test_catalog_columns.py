@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, load
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.errors import SourceNotFound, SpecMismatch, UnsupportedFormat
 from tests.indexer.catalog_tables import COLUMNS, plain, rows, same_rows, write
+from tests.opened import open_index
 from tests.profiles import cases
 
 pytestmark = pytest.mark.spark

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 
 import gnomon.jobs.files.source_files as files_module
 from gnomon.indexer import build, join_with_index, load, load_by_index
-from gnomon.shadow import SpecMismatch, StalePointer, UsageError, open_index
+from gnomon.shadow import SpecMismatch, StalePointer, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources import FORMATS
+from tests.opened import open_index
 from tests.profiles import cases
 from tests.sources.orc_files import by_pyorc
 from tests.sources.sequence_files import written as sequence_file

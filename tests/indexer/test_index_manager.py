@@ -235,7 +235,7 @@ def test_an_index_is_created_before_its_table_has_rows(spark: SparkSession, data
     spark.sql(f"INSERT INTO {database}.data PARTITION (dt = '{DAYS[0]}') SELECT * FROM first_rows")
     manager.append_missing_partitions()
     assert spark.table(f"{database}.data_index").count() == 30
-    assert shadow.open_index(manager.index).spec.buckets == 3
+    assert shadow.OpenIndex.of(manager.index).spec.buckets == 3
 
 
 def test_a_hive_form_stays_one(spark: SparkSession, database: str, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, load
-from gnomon.shadow import FetchStats, StalePointer, open_index
+from gnomon.shadow import FetchStats, StalePointer
 from gnomon.shadow.storage import Storage, storage_at
 from tests.indexer.test_formats import CASES, ENDINGS
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 from tests.spark_fixtures import in_workers
 from tests.stores.process import Store

@@ -24,11 +24,11 @@ from gnomon.indexer import append_new, build, filter_new, load, read_batch
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import TIME_TYPE
 from gnomon.indexer.tables.catalog import UNREAD
-from gnomon.shadow import open_index
 from gnomon.shadow.lookup.conditions import VALUE_TYPES
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources.types import parse_ddl, to_ddl
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import DedupResult, append_new, build, filter_new
-from gnomon.shadow import open_index
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, load
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.spark_fixtures import to_arrow
 
 LARGE = 2**53 + 1  # no double has this value

@@ -19,7 +19,7 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.fetch.page_maps import prove_page_maps, without_maps
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup.index_files import open_filter
 from gnomon.shadow.lookup.plan import parse_key
 from gnomon.shadow.maintenance.compaction import compact, rebucket
@@ -146,10 +146,10 @@ def answers(lake: Lake) -> Answers:
 
 def look_up(index: Storage, number: int | None = None) -> Answers:
     """The answers of look-ups of KEYS in the newest snapshot, or in another."""
-    return look_up_in(Index(index, open_view(index, number), pinned=True))
+    return look_up_in(OpenIndex(index, open_view(index, number), pinned=True))
 
 
-def look_up_in(opened: Index) -> Answers:
+def look_up_in(opened: OpenIndex) -> Answers:
     hits = opened.find([parse_key(key, opened.spec) for key in KEYS], LookupStats())
     pointers = ((hit.pointer for hit in found) for found in hits)
     return {
@@ -209,7 +209,7 @@ def check_clean(index: Storage) -> None:
 
 def check_rows(index: Storage, lake: Lake) -> None:
     """Check that the rows, read from the source, have the keys."""
-    opened = Index(index, open_view(index), pinned=True)
+    opened = OpenIndex(index, open_view(index), pinned=True)
     expected = [sorted(f"{path} {row}" for path, row in rows) for rows in answers(lake).values()]
     assert [sorted(row["row"] for row in rows) for rows in opened.fetch_many(list(KEYS), ["row"])] == expected
     assert opened.coverage().is_empty

@@ -7,7 +7,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import ConcurrentCommit, SpecMismatch, UsageError
 from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.fetch.source_files import FetchStats
@@ -16,6 +16,7 @@ from gnomon.shadow.metadata.snapshots import read_spec
 from gnomon.shadow.metadata.spec import MOST_FOLDERS, KeyColumn, check_same, is_better_flat
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import Build, index_source, write_source
 
 DAYS = 12
@@ -40,7 +41,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def hits(index: Index, key: object, where: dict[str, object] | None = None) -> list[object]:
+def hits(index: OpenIndex, key: object, where: dict[str, object] | None = None) -> list[object]:
     found = index._found(Query([key], FetchStats(), where)).hits[0]
     return [(hit.pointer, hit.file.partition, hit.included) for hit in found]
 

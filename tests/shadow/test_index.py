@@ -1,10 +1,14 @@
 """An open index answers from one snapshot, follows the newest, and never answers damage as absence."""
 
+import copy
+import multiprocessing
+import os
+import pickle
 import re
 import shutil
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import open_index
+from gnomon import shadow
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import (
     DamagedMetadata,
     IndexFileGone,
@@ -30,6 +35,7 @@ from gnomon.shadow.metadata import json_files
 from gnomon.shadow.metadata.snapshot_view import newest_good_view, newest_view
 from gnomon.shadow.metadata.snapshots import SPEC_PATH, snapshot_path
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.profiles import stride
 from tests.shadow.make_index import index_source, write_source
 
@@ -382,6 +388,51 @@ def test_an_index_is_opened_with_the_arguments_that_it_has(place: str) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             open_index(place, **options)
-    for wrong in (None, 7, open_index(place), b"/index"):
+    for wrong in (None, 7, b"/index"):
         with pytest.raises(UsageError, match=r"a place: expected a path or URL"):
             open_index(wrong)
+
+
+def test_a_copy_of_an_index_answers_from_the_same_snapshot(place: str, tmp_path: Path) -> None:
+    index = shadow.open_index(place, cache_bytes=1 << 20, cache_folder=tmp_path / "cache")
+    pinned = shadow.open_index(place, snapshot=1)
+    sent, sent_pinned = pickle.dumps(index), pickle.dumps(pinned)
+    add(tmp_path, 3, list(range(20, 30)))
+    for copied in (pickle.loads(sent), copy.deepcopy(index), copy.copy(index)):
+        assert (copied.snapshot, len(copied), copied.fetch(15)) == (2, 20, index.fetch(15))
+        assert not copied.contains(25)
+        assert copied.refresh()
+        assert copied.contains(25)
+    for copied in (pickle.loads(sent_pinned), copy.copy(pinned)):
+        assert (type(copied), copied.snapshot, copied.refresh()) == (shadow.Index, 1, False)
+
+
+@pytest.mark.process
+def test_an_index_goes_to_the_processes_of_a_pool(place: str) -> None:
+    index = shadow.open_index(place)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(index.fetch, [5, 15, 25])) == [index.fetch(5), index.fetch(15), []]
+
+
+def test_a_copy_of_an_index_whose_snapshot_a_vacuum_removed_has_the_newest_unless_it_was_asked_for(
+    place: str, tmp_path: Path
+) -> None:
+    sent, pinned = pickle.dumps(shadow.open_index(place)), pickle.dumps(shadow.open_index(place, snapshot=2))
+    add(tmp_path, 3, list(range(20, 30)))
+    (Path(place) / snapshot_path(2)).unlink()
+    assert pickle.loads(sent).contains(25)
+    with pytest.raises(SnapshotNotFound):
+        pickle.loads(pinned)
+
+
+def test_an_index_tells_what_it_has_and_no_more(place: str, tmp_path: Path) -> None:
+    index = shadow.open_index(place)
+    assert (index.location, index.snapshot, index.keys, index.columns) == (place, 2, ["k"], ["k", "day", "dt"])
+    assert (len(index), bool(index), os.fspath(index)) == (20, True, place)
+    assert {name for name in dir(index) if not name.startswith("_")} == {
+        *("answer_each", "answer_many", "columns", "contains", "count", "entry_tables", "fetch", "fetch_many", "get"),
+        *("keys", "location", "lookup", "positions", "range", "range_pages", "range_tables", "refresh", "snapshot"),
+        *("statistics", "table_many"),
+    }
+    job = OpenIndex.of(index)
+    assert (OpenIndex.of(job), job.view, job.here()._lookup) == (job, index._view, index._lookup)

@@ -6,16 +6,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import FetchStats, Trace, open_index
+from gnomon.shadow import FetchStats, Trace
 from gnomon.shadow.errors import StalePointer
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 ROWS = 3000
 TABLE = pa.table({"k": range(ROWS), "text": [f"{key} " * 20 for key in range(ROWS)]})
 
 
-def opened(folder: Path, cache_bytes: int = 1 << 26) -> Index:
+def opened(folder: Path, cache_bytes: int = 1 << 26) -> OpenIndex:
     write_source(folder / "lake", {"a.parquet": TABLE}, data_page_size=8192, use_dictionary=False)
     index_source(folder / "lake", folder / "index", ["k"])
     return open_index(str(folder / "index"), cache_bytes=cache_bytes)

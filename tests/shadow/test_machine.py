@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import ShadowError
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.snapshots import newest_snapshot
 from gnomon.shadow.metadata.source_files import SourceRoot
@@ -52,7 +52,7 @@ class ShadowMachine(RuleBasedStateMachine):
         self.covered: Files = {}
         self.history: dict[int, Answers] = {}
         self.begun: list[Begun] = []
-        self.reader: Index | None = None
+        self.reader: OpenIndex | None = None
 
     # -- the source ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class ShadowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.history)
     @rule()
     def reopen(self) -> None:
-        self.reader = Index(self.index, open_view(self.index), pinned=False)
+        self.reader = OpenIndex(self.index, open_view(self.index), pinned=False)
 
     @precondition(lambda self: self.reader)
     @rule()

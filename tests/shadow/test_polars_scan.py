@@ -14,11 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 from polars.testing import assert_frame_equal
 
 from gnomon import build, scan_polars, write_btree
-from gnomon.shadow import IndexNotFound, StalePointer, UsageError, open_index
+from gnomon.shadow import IndexNotFound, StalePointer, UsageError
 from gnomon.shadow.lookup import entry_columns
 from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.polars_scan import selection_of
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
 

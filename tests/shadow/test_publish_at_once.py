@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.hashing import bucket_of
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import (
     AlreadyExists,
@@ -38,6 +37,7 @@ from gnomon.shadow.metadata.snapshots import (
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import LocalStorage, Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.faults import Fault, FaultyStorage, Interrupted, T
 from tests.shadow.make_index import Build, index_source, write_source
 from tests.shadow.memory_store import MemoryStorage

@@ -13,12 +13,13 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from gnomon.shadow import FetchStats, open_index
+from gnomon.shadow import FetchStats
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import SourceError
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.shadow.make_index import index_source
 from tests.sources.sequence_files import written as sequence_file
 
@@ -118,7 +119,7 @@ def expected(format: str, version: str, number: int) -> tuple[str, ...]:
     return (k, v + w) if format == "sequence" else (k, v, w)
 
 
-def answer(index: Index, format: str, number: int) -> tuple[str, ...] | None:
+def answer(index: OpenIndex, format: str, number: int) -> tuple[str, ...] | None:
     """The row of a key; None if it is refused."""
     try:
         [row] = texts(index.fetch(f"k{number:04d}"))

@@ -20,7 +20,7 @@ from gnomon.shadow.current_snapshot import ReadSettings, known_view
 from gnomon.shadow.errors import DamagedIndexFile, IndexNotFound, SnapshotNotFound
 from gnomon.shadow.fetch import Query
 from gnomon.shadow.fetch.fetcher import FEW_SOURCES, Fetcher
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import MatchStats, RangeQuery, entry_columns, parse_key
 from gnomon.shadow.lookup.point import FEW_FILES
 from gnomon.shadow.maintenance import rebucket
@@ -79,11 +79,11 @@ class Far:
         self.cache_bytes, self.page_bytes, self.disk = cache_bytes, page_bytes, disk
         self.index = self.opened()
 
-    def opened(self) -> Index:
+    def opened(self) -> OpenIndex:
         """The index, newly opened as `open_index` does."""
         storage = through(self.disk, cast(Storage, self.folder), UNCHANGING)
         view, check = known_view(storage) or (open_view(storage), None)
-        index = Index(storage, view, False, ReadSettings(self.cache_bytes, disk=self.disk), check)
+        index = OpenIndex(storage, view, False, ReadSettings(self.cache_bytes, disk=self.disk), check)
         current = index._current
         maps = (storage, self.page_bytes, Action.BUILD_AGAIN, current._learned)
         fetcher = Fetcher(self.lake, view.spec, self.cache_bytes, *maps)
@@ -367,7 +367,7 @@ def test_a_snapshot_that_the_listing_lacks_is_found(tmp_path: Path, monkeypatch:
 
 
 class FarRanges(Far):
-    """A lake of 2,000 keys, whose index has buckets in an order. Index files with small nodes have leaves."""
+    """A lake of 2,000 keys, whose index has buckets in an order. OpenIndex files with small nodes have leaves."""
 
     def __init__(self, buckets: int, order: str) -> None:
         super().__init__(1, page_maps=True, buckets=buckets)
@@ -405,7 +405,7 @@ def every_key() -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(range(ROWS), pa.int64())})
 
 
-ANSWERS: dict[str, Callable[[Index], Any]] = {
+ANSWERS: dict[str, Callable[[OpenIndex], Any]] = {
     "a row": lambda index: index.fetch(1234),
     "rows": lambda index: index.fetch_many(range(0, ROWS, 3)),
     "each row": lambda index: [getattr(one, "rows", one) for one in index.answer_each(range(ROWS))],

@@ -29,7 +29,7 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from gnomon.indexer import append_new, build, load
 from gnomon.indexer.spark.session import local_session
 from gnomon.indexer.spark.types import key_spark_type
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import FilesVanished, SnapshotNotFound, SourceError, SourceNotFound
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
@@ -37,6 +37,7 @@ from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.build.test_random_lake import WRITTEN, follow, random_table
+from tests.opened import open_index
 from tests.soak.lake import LIST, Lake, Row, read_file, same
 from tests.soak.table_races import race_on_a_table
 
@@ -264,7 +265,7 @@ class World:
             for text, row in keys.items():
                 self.ask_key(index, number, text, {name: row[name] for name in self.lake.keys})
 
-    def ask_key(self, index: Index, number: int, text: str, key: Row) -> None:
+    def ask_key(self, index: OpenIndex, number: int, text: str, key: Row) -> None:
         files = self.known[number]
         expected = [row for _, rows in files.values() for row in rows if self.key_of(row) == text]
         holding = [path for path, (_, rows) in files.items() if any(self.key_of(row) == text for row in rows)]

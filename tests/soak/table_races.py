@@ -16,12 +16,12 @@ from pyiceberg.transforms import IdentityTransform
 
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import ConcurrentCommit, StorageError
 from gnomon.shadow.maintenance.compaction import compact
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, row, rows
+from tests.opened import open_index
 
 SECONDS = 3.0
 FOREIGN = 10_000  # the first id of rows that other programs write

@@ -36,7 +36,7 @@ from gnomon.jobs.dedup.row_search import NothingFound, RowsMoved, SeveralRows
 from gnomon.jobs.dedup.staging import COUNTS, FILES, BatchRows, Staged, StageRunAgain, Staging
 from gnomon.jobs.dedup.target import ORIGIN, Origin, Target, bring_up_to_date, finish_appends
 from gnomon.jobs.stages import Progress, Stages, job_span
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import Index, OpenIndex, UsageError
 from gnomon.shadow.commit import (
     Append,
     AppendLog,
@@ -291,7 +291,7 @@ class Run:
             raise NothingFound("the keys have no row; nothing was changed", planned.name)
         return replace(planned, change=change)
 
-    def _layout(self, opened: Index | None, spec: IndexSpec) -> tuple[Layout, TableCommit | None]:
+    def _layout(self, opened: OpenIndex | None, spec: IndexSpec) -> tuple[Layout, TableCommit | None]:
         """The layout of the new files, and the commit of a lake table that will add them. UsageError where the batch
         has other columns than the source."""
         rows = self.rows
@@ -361,7 +361,7 @@ def batch_word(batch_id: str) -> str:
     return hashlib.blake2b(batch_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _null_keys(opened: Index, batch_id: str, null_keys: str) -> str:
+def _null_keys(opened: OpenIndex, batch_id: str, null_keys: str) -> str:
     """The treatment of null keys. The source may have files with the null keys of a batch that the index does not know:
     the index was lost and built again. If all files of such an append are there, all rows with a null key count as
     appended. If some are missing, StalePointer: it is unknown which rows were appended. Rows without a null key are

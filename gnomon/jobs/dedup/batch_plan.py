@@ -20,7 +20,7 @@ from gnomon.base.errors import Action, check_memory
 from gnomon.jobs.build import FORMAT_NAMES, Engine, check_ragged, infer_schema
 from gnomon.jobs.files import READERS, check_names, listed, of_one_format
 from gnomon.jobs.load import NoType, source_columns
-from gnomon.shadow import Index, open_index, to_json
+from gnomon.shadow import Index, OpenIndex, to_json
 from gnomon.shadow.errors import OptionError, SourceNotFound, UnsupportedFormat, UsageError
 from gnomon.shadow.metadata import SourceRoot, source_root
 from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_location
@@ -191,7 +191,7 @@ def plan_batch(
     path: Place, index: Index | Place | None, format: str, options: Options | None, reading: BatchEngine
 ) -> BatchPlan:
     """List the files of a batch, and read their metadata. Arguments and errors as in `read_batch`."""
-    index = index if index is None or isinstance(index, Index) else open_index(index)
+    index = None if index is None else OpenIndex.of(index)
     root, format_name, infos = batch_root(as_location(path), format)
     options = _options(index, format_name, options)
     if FORMATS[format_name].endings and "schema" not in options and index is not None:
@@ -208,7 +208,7 @@ def plan_batch(
     return BatchPlan(root, format_name, files, kinds, root.partitions(infos))
 
 
-def _options(index: Index | None, format_name: str, options: Options | None) -> dict[str, str]:
+def _options(index: OpenIndex | None, format_name: str, options: Options | None) -> dict[str, str]:
     """The options to read the files with: the given ones, then the source's where it has the same format."""
     check_options(format_name, options or {})
     spec = index.spec if index is not None else None
@@ -217,7 +217,7 @@ def _options(index: Index | None, format_name: str, options: Options | None) -> 
     return {**(TEXT if FORMATS[format_name].endings else {}), **own, **(options or {})}
 
 
-def _wanted(reading: BatchEngine, index: Index | None, names: set[str]) -> dict[str, pa.DataType]:
+def _wanted(reading: BatchEngine, index: OpenIndex | None, names: set[str]) -> dict[str, pa.DataType]:
     """The source's types of these columns, as the engine holds them, without its partition columns and columns without
     any value. UsageError for a column that the engine cannot hold."""
     if index is None:
@@ -250,7 +250,7 @@ def _text_files(
     format_name: str,
     infos: Sequence[FileInfo],
     options: Options,
-    index: Index,
+    index: OpenIndex,
 ) -> list[BatchFile]:
     """Open text files, and read their columns in the types of the source."""
     tasks, known = reading.tasks, index.view.snapshot.columns

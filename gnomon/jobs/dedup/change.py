@@ -28,7 +28,7 @@ from gnomon.jobs.dedup.staging import CHANGE_COUNTS, FILES, WRITTEN, BatchRows, 
 from gnomon.jobs.dedup.target import Target, check_writable
 from gnomon.jobs.load import KeyFile, gathered, key_names, missing_keys, reader_of, typed_keys
 from gnomon.jobs.stages import Progress, Stages, job_span
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.commit import find_batch, plan_commit
 from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.metadata import IndexSpec
@@ -94,7 +94,7 @@ def delete(
     UsageError, before anything is written, for a source that is no lake table, for a table whose rows Gnomon does not
     delete, and for a null in a key. ConcurrentCommit where others keep committing first: then nothing was changed."""
     if spark is not None and not isinstance(keys, list | tuple | pa.Table | pa.RecordBatchReader | KeyFile):
-        names = {key.name: key for key in open_index(index).spec.keys}
+        names = {key.name: key for key in OpenIndex.of(index).spec.keys}
         columns = [(name, (name,) if name in keys.columns else key.place) for name, key in names.items()]
         keys = keys.selectExpr(*[f"{_quoted(place)} AS {_quoted((name,))}" for name, place in columns]).toArrow()
     target = Target(index, None)
@@ -218,7 +218,7 @@ def _numbers(change: Change | None) -> dict[str, Any]:
     return {**numbers, "way": change.way}
 
 
-def _version(opened: Index | None) -> str:
+def _version(opened: OpenIndex | None) -> str:
     version = opened.view.snapshot.table if opened is not None else None
     return version.version if version is not None else ""
 
@@ -260,7 +260,7 @@ def convert_equality_deletes(index: Place, dry_run: bool = False) -> ChangeResul
 def _dry_run(target: Target, rows: "KeyRows", request: AppendRequest) -> ChangeResult:
     begin = time.perf_counter()
     check_writable(target, request.change)
-    opened = open_index(target.location, newest=True)
+    opened = OpenIndex.of(open_index(target.location, newest=True))
     known = find_batch(target.storage, request.batch_id)
     found: dict[str, BitMap64] = {}
     keys = hit = 0
@@ -336,13 +336,13 @@ class KeyRows:
                 raise UsageError(f"{KEYS}: {array.null_count} nulls in {key.name}; leave these keys out")
         return batch
 
-    def check_columns(self, index: Index) -> None:
+    def check_columns(self, index: OpenIndex) -> None:
         """Keys have no other columns."""
 
-    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+    def as_source(self, index: OpenIndex | None, spec: IndexSpec) -> pa.Schema:
         return self.schema
 
-    def reported(self, index: Index) -> pa.Schema:
+    def reported(self, index: OpenIndex) -> pa.Schema:
         return self.schema
 
     def digest(self, partitions: Sequence[str], stages: Stages) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, comparable, stored_values
 from gnomon.jobs.load import KEY_PREFIX, LookupCounters, is_text, key_names, narrowing, stored_keys
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
 from gnomon.shadow.values import shown_key, to_json
@@ -163,7 +163,7 @@ class KeyCheck:
     def __init__(
         self,
         spec: IndexSpec,
-        index: Callable[[], Index] | None,
+        index: Callable[[], OpenIndex] | None,
         options: CheckOptions,
         counters: LookupCounters | None,
     ) -> None:

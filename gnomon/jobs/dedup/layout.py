@@ -9,7 +9,7 @@ import pyarrow as pa
 from gnomon.base.errors import Action
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.jobs.load import source_columns
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.errors import StalePointer
 from gnomon.shadow.metadata import IndexSpec, OneFile, SourceFileEntry, source_of
 from gnomon.shadow.storage import host, join
@@ -87,7 +87,7 @@ class Layout:
         return partition, folder
 
 
-def layout_of(opened: Index, table: Table | None, batch: pa.Schema) -> Layout:
+def layout_of(opened: OpenIndex, table: Table | None, batch: pa.Schema) -> Layout:
     """The layout of an index's source. `table` is its catalog table, if any; `batch` has the columns of the rows, which
     become the source's if it has no files. UsageError for a source that rows cannot be appended to, UnsupportedFormat
     where Gnomon cannot write files of its format."""

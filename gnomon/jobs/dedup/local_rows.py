@@ -35,7 +35,7 @@ from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
 from gnomon.jobs.load import LookupCounters, NoType, gathered, key_names, typed_keys
 from gnomon.jobs.stages import Stages
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import numbered
@@ -74,17 +74,17 @@ class LocalRows:
         """The rows, with these columns."""
         yield from self._read(names)
 
-    def check_columns(self, index: Index) -> None:
+    def check_columns(self, index: OpenIndex) -> None:
         cast_to(index, of_source(self.schema, self.deletes))
 
-    def _cast(self, index: Index | None, spec: IndexSpec) -> SourceCast:
+    def _cast(self, index: OpenIndex | None, spec: IndexSpec) -> SourceCast:
         columns = of_source(self.schema, self.deletes)
         return first_cast(columns, spec) if index is None else cast_to(index, columns)
 
-    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+    def as_source(self, index: OpenIndex | None, spec: IndexSpec) -> pa.Schema:
         return self._cast(index, spec).columns
 
-    def reported(self, index: Index) -> pa.Schema:
+    def reported(self, index: OpenIndex) -> pa.Schema:
         return cast_to(index, self.schema).columns
 
     def digest(self, partitions: Sequence[str], stages: Stages) -> str:
@@ -129,7 +129,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def read_batch_locally(
     path: Place,
-    index: Index | Place | None,
+    index: OpenIndex | Place | None,
     format: str = "auto",
     options: Options | None = None,
     memory: int = MEMORY_BYTES,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.jobs.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.commit import REJECTED_FOLDER, Append
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.lookup import MatchStats
@@ -85,7 +85,7 @@ def report_target(report: str, columns: Sequence[str]) -> Path:
 
 
 def write_report(
-    target: Path, opened: Index, append: Append, files: Sequence[str], schema: pa.Schema, within: Sequence[str]
+    target: Path, opened: OpenIndex, append: Append, files: Sequence[str], schema: pa.Schema, within: Sequence[str]
 ) -> int:
     """Write the rows that an append rejected, from `files` of the index, as one Parquet file: the batch's columns
     (`schema`), then REASON and the pointer to the first row of the source with the key (null for a rejected null key).
@@ -116,7 +116,7 @@ def side_rows(storage: Storage, files: Sequence[str]) -> Iterator[pa.Table]:
             yield pq.read_table(pa.BufferReader(storage.read(path)))
 
 
-def _told(piece: pa.Table, opened: Index, schema: pa.Schema, wanted: pa.Schema, within: Sequence[str]) -> pa.Table:
+def _told(piece: pa.Table, opened: OpenIndex, schema: pa.Schema, wanted: pa.Schema, within: Sequence[str]) -> pa.Table:
     rows = piece.combine_chunks().to_batches()[0]
     status = rows.column(STATUS).to_numpy() & OF_ROW
     asked = np.flatnonzero(status != REJECTED)

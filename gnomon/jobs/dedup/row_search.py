@@ -12,7 +12,7 @@ from gnomon.base.errors import Action
 from gnomon.jobs.dedup.check import held_keys, shown_row
 from gnomon.jobs.dedup.staging import WRITTEN
 from gnomon.jobs.load import gathered
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex, open_index
 from gnomon.shadow.errors import ConcurrentCommit, IndexBehind, SpecMismatch, StorageError, TableChanged
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import join, storage_at
@@ -41,10 +41,10 @@ class RowSearch:
         behind. TableChanged where the change may not be committed at this version; StorageError, for which the append
         is given up, where the keys are gone."""
         try:
-            opened = open_index(self._index, newest=True)
+            opened = OpenIndex.of(open_index(self._index, newest=True))
         except IndexBehind:
             build()
-            opened = open_index(self._index, newest=True)
+            opened = OpenIndex.of(open_index(self._index, newest=True))
         version = opened.view.snapshot.table
         if version is None:
             raise SpecMismatch("the index covers no version of a table; expected the one of this change", self._index)
@@ -52,7 +52,7 @@ class RowSearch:
             self.found = self._search(opened, version)
         return self.found
 
-    def _search(self, opened: Index, version: TableVersion) -> Deleted:
+    def _search(self, opened: OpenIndex, version: TableVersion) -> Deleted:
         rows: dict[str, BitMap64] = {}
         self.updated = self.deleted = 0
         for keys in gathered(self._keys(), KEY_ROWS, KEY_BYTES):
@@ -63,7 +63,7 @@ class RowSearch:
             self._check(opened, keys, hits, written)
         return Deleted(version, rows)
 
-    def _check(self, opened: Index, keys: pa.RecordBatch, hits: Ints, written: Bools) -> None:
+    def _check(self, opened: OpenIndex, keys: pa.RecordBatch, hits: Ints, written: Bools) -> None:
         several = np.flatnonzero(hits > 1)
         if len(several) and not self._change.replaces_all:
             one = int(several[0])
@@ -101,7 +101,7 @@ class SeveralRows(TableChanged):
     """Keys of a change have several rows, and the change may not replace them all."""
 
 
-def rows_of_keys(opened: Index, keys: pa.RecordBatch, rows: dict[str, BitMap64]) -> Ints:
+def rows_of_keys(opened: OpenIndex, keys: pa.RecordBatch, rows: dict[str, BitMap64]) -> Ints:
     """Add the rows of keys to `rows`, by the path of their file. `keys` has the columns `key_names`; nulls equal nulls.
     Returns the number of rows of each key."""
     hits = np.zeros(keys.num_rows, np.int64)
@@ -121,7 +121,7 @@ def equality_deleted(index: str) -> tuple[Deleted, int]:
     """The rows that only equality deletes delete at the newest version of an Iceberg table, and the number of values in
     these deletes."""
     for _ in range(LOOKS):
-        view = open_index(index, newest=True).view
+        view = OpenIndex.of(open_index(index, newest=True)).view
         content = LakeSource(view.spec.source.name, None, view.spec.partitions).content
         if content.version == view.snapshot.table:
             break

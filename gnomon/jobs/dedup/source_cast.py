@@ -15,7 +15,7 @@ from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import stored_array
 from gnomon.jobs.dedup.batch_plan import Held
 from gnomon.jobs.load import KEY_PREFIX, is_text, source_columns, typed_key
-from gnomon.shadow import Index, UsageError
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, partition_stored, value_text
 
@@ -146,7 +146,7 @@ class SourceCast:
             raise UsageError(f"batch: column {name}: {error}; nothing was appended", expected=str(kind)) from None
 
 
-def cast_to(index: Index, batch: pa.Schema, held: Held = lambda kind: kind) -> SourceCast:
+def cast_to(index: OpenIndex, batch: pa.Schema, held: Held = lambda kind: kind) -> SourceCast:
     """The cast of a batch's columns to the source of an index, whose columns the engine of the batch has `held`.
     UsageError, with the differences, where they do not fit: a column may only differ as a narrower number."""
     spec, view = index.spec, index.view

@@ -37,7 +37,7 @@ from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.files import check_visible
 from gnomon.jobs.load import KEY_PREFIX, key_names
 from gnomon.jobs.stages import Stages
-from gnomon.shadow import Index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.commit import AppendedFile
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import IndexSpec
@@ -254,7 +254,7 @@ class Staging:
     begin with `name`. `index` is None for a source without an index, whose spec will be `spec`. `rejected` is the place
     for the other rows."""
 
-    index: Index | None
+    index: OpenIndex | None
     spec: IndexSpec
     check: CheckOptions
     layout: Layout
@@ -288,16 +288,16 @@ class BatchRows(Protocol):
         """The columns with their types."""
         ...
 
-    def check_columns(self, index: Index) -> None:
+    def check_columns(self, index: OpenIndex) -> None:
         """Raise UsageError, with the differences, where its columns are not the source's."""
         ...
 
-    def as_source(self, index: Index | None, spec: IndexSpec) -> pa.Schema:
+    def as_source(self, index: OpenIndex | None, spec: IndexSpec) -> pa.Schema:
         """The columns that this batch gives to a source without files; partition columns are text. If the source has
         files, the result is not used. UsageError as in `check_columns`."""
         ...
 
-    def reported(self, index: Index) -> pa.Schema:
+    def reported(self, index: OpenIndex) -> pa.Schema:
         """The columns of a report of rows that were not appended."""
         ...
 

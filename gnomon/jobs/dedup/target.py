@@ -17,7 +17,7 @@ from gnomon.jobs.build import FORMAT_NAMES, BuildRequest, BuildResult, Engine, V
 from gnomon.jobs.dedup.check import ChangeOptions
 from gnomon.jobs.dedup.row_search import RowSearch
 from gnomon.jobs.files import Described, is_table
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.commit import (
     Append,
     AppendLog,
@@ -164,7 +164,7 @@ class Target:
         self.origin = origin
         self.changes: dict[str, Change] = {}  # what this process wrote, by the id of the append
         self.searches: dict[str, RowSearch] = {}
-        self._opened: Index | None = None
+        self._opened: OpenIndex | None = None
         self._built: int | None = None  # the snapshot that a build has reported since the index was looked at
 
     @cached_property
@@ -172,7 +172,7 @@ class Target:
         return storage_at(self.location)
 
     @property
-    def opened(self) -> Index | None:
+    def opened(self) -> OpenIndex | None:
         """The index, at a snapshot that is not older than those of this run's builds; None if it does not exist, and
         `origin` says how to build it. IndexNotFound where there is neither."""
         opened = self.newest()
@@ -182,7 +182,7 @@ class Target:
             self.origin.check(self.location, opened.spec)
         return opened
 
-    def newest(self) -> Index | None:
+    def newest(self) -> OpenIndex | None:
         """As `opened`, also where the index has another source or key than `origin`."""
         built, self._built = self._built, None
         if self._opened is not None and built is not None:
@@ -191,7 +191,7 @@ class Target:
                 self._opened = None
         if self._opened is None:
             with suppress(IndexNotFound):
-                self._opened = open_index(self.location)
+                self._opened = OpenIndex.of(self.location)
         return self._opened
 
     def search(self, root: str, append_id: str, change: PlannedChange) -> RowSearch:
@@ -228,7 +228,7 @@ class Target:
 
     def ready(
         self, engine: Engine, full: bool, progress: Progress | None = None, vanished: Vanished = Vanished.REFUSE
-    ) -> Index | None:
+    ) -> OpenIndex | None:
         """The index, built from `origin` if it does not exist; with `full`, every source file is indexed again. None if
         the source has no files yet."""
         if full:

@@ -8,7 +8,7 @@ from pyarrow import types
 from gnomon.base.errors import check_memory
 from gnomon.btree.key_types import LONGEST_DECIMAL, MAPPED, is_number_of_units, key_type, source_type, value_type
 from gnomon.jobs.load.row_reader import ERROR, OURS
-from gnomon.shadow import Index, UsageError, to_json
+from gnomon.shadow import OpenIndex, UsageError, to_json
 from gnomon.shadow.commit import wider
 from gnomon.shadow.errors import UnsupportedFormat
 from gnomon.shadow.metadata import check_names, no_column
@@ -70,7 +70,7 @@ def check_unreadable(unreadable: str, names: Sequence[str]) -> None:
         raise UsageError(f"there is a column {ERROR} already; rename it, or do not ask for it")
 
 
-def payload_columns(index: Index, sample: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+def payload_columns(index: OpenIndex, sample: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """The source's columns to read. Only key columns may be in the sample, too: other columns would be ambiguous.
     UsageError for a key-value folder, which has no source."""
     index.spec.entries.check_source(
@@ -128,7 +128,7 @@ def common_type(kind: pa.DataType) -> pa.DataType:
     return pa.decimal128(kind.precision, kind.scale) if types.is_decimal(kind) else PLAIN.get(kind, kind)
 
 
-def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
+def source_columns(index: OpenIndex, names: Sequence[str]) -> pa.Schema:
     """Columns of the source, in the types of its files: that of the newest file, for numbers the widest that a build
     has seen, for timestamps the common type of those that it has seen. Columns of a catalog table have the declared
     types; a column without any value has the type null. SourceError as in `Index.schemas`."""
@@ -141,7 +141,7 @@ def source_columns(index: Index, names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, found.get(name, pa.null())) for name in names])
 
 
-def columns_in_files(index: Index, names: Sequence[str]) -> dict[str, pa.DataType]:
+def columns_in_files(index: OpenIndex, names: Sequence[str]) -> dict[str, pa.DataType]:
     """The types of columns in the source's files, without columns that no file gives a type."""
     found: dict[str, pa.DataType] = {}
     for _, schema in index.schemas(names):

@@ -24,7 +24,7 @@ from gnomon.jobs.load.row_reader import (
     OutputColumns,
     RowReader,
 )
-from gnomon.shadow import Index, UsageError, open_index
+from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place, patiently
 from gnomon.sources.types import int64s
@@ -65,11 +65,11 @@ def load(
         raise UsageError("a session of Spark was given, and pyspark is not installed; pass None")
     request = LoadRequest(columns, how, null_safe, unreadable)
     given = reader_of(keys, KEYS)
-    return load_locally(open_index(index), given.schema, given, request, counters or LoadCounters())
+    return load_locally(OpenIndex.of(index), given.schema, given, request, counters or LoadCounters())
 
 
 def load_locally(
-    index: Index, schema: pa.Schema, keys: Iterator[pa.RecordBatch], request: LoadRequest, counters: LoadCounters
+    index: OpenIndex, schema: pa.Schema, keys: Iterator[pa.RecordBatch], request: LoadRequest, counters: LoadCounters
 ) -> pa.RecordBatchReader:
     """The rows of the source for batches of keys with the columns of `schema`: these columns, then the requested ones
     of the source. Arguments and errors as in `load`."""
@@ -100,7 +100,7 @@ def load_locally(
 
 
 def _rows(
-    index: Index,
+    index: OpenIndex,
     keys: pa.RecordBatch,
     sample: pa.Schema,
     request: LoadRequest,
@@ -157,7 +157,7 @@ class _Found:
         return _with_pointers(some, [file, *numbers])
 
 
-def _look_up(index: Index, typed: pa.RecordBatch, asked: Ints, null_safe: bool, counters: LoadCounters) -> _Found:
+def _look_up(index: OpenIndex, typed: pa.RecordBatch, asked: Ints, null_safe: bool, counters: LoadCounters) -> _Found:
     """The pointers of the keys at these rows of a portion."""
     some = typed.take(int64s(asked))
     keys, narrow = stored_keys(some, index.spec), narrowing(some, index.spec)

@@ -15,7 +15,7 @@ from gnomon.base.errors import Action
 from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch import Fetcher, FetchReads, PartitionColumns
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import MatchStats, read_index_file
 from gnomon.shadow.metadata import IndexFileEntry, SourceFileEntry, View, manifest_path, masks_of
 from gnomon.shadow.storage import Storage, join
@@ -34,7 +34,7 @@ POINTER_NUMBERS = 3  # pointer columns, the last of a scan of a source
 class LookUps:
     """Looks sampled keys up in an index at a view, and reports each answer that is not the one of its entry."""
 
-    def __init__(self, index: Index, fetcher: Fetcher, root: str, report: Report) -> None:
+    def __init__(self, index: OpenIndex, fetcher: Fetcher, root: str, report: Report) -> None:
         self._index, self._fetcher = index, fetcher
         self._root, self._report = root, report
         self._columns = [name for name in index.view.columns if name not in index.spec.partitions]
@@ -88,7 +88,7 @@ class LookUps:
                 return
 
 
-def look_all_up(index: Index, proof: FolderProof, report: Report) -> None:
+def look_all_up(index: OpenIndex, proof: FolderProof, report: Report) -> None:
     """Look the keys of all live entries of a segment in a folder up."""
     stats = MatchStats()
     for entry, keys in proof.live_keys():
@@ -99,7 +99,7 @@ def look_all_up(index: Index, proof: FolderProof, report: Report) -> None:
             report.add(Fault(f"{index.location}/{entry.path}", 0, what, index.spec.remedy))
 
 
-def look_value_up(index: Index, entry: IndexFileEntry, row: pa.RecordBatch, report: Report) -> None:
+def look_value_up(index: OpenIndex, entry: IndexFileEntry, row: pa.RecordBatch, report: Report) -> None:
     """Look up the key of a row of a key-value folder, which has the columns of the entry: an answer must have the
     row."""
     spec, where = index.spec, PartitionColumns(index.spec).values(entry.partition)
@@ -173,7 +173,7 @@ def prove_values(storage: Storage, view: View, every: bool, report: Report) -> N
             )
     if not report.is_sound:  # an answer shows nothing new
         return
-    index = Index(storage, view, True)
+    index = OpenIndex(storage, view, True)
     report.partitions, report.partitions_looked_up = len(partitions), len(chosen)
     for folder, of_folder in proofs.items():
         for proof in of_folder:

@@ -13,7 +13,7 @@ from gnomon.btree.hashing import xxhash64
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import DamagedMetadata, IndexNotFound, SnapshotNotFound, SourceNotFound
 from gnomon.shadow.fetch import Fetcher, prove_page_maps
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import open_filter
 from gnomon.shadow.maintenance import check_mask, masks_at
 from gnomon.shadow.metadata import (
@@ -147,7 +147,7 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
             proof.run(ENTRIES_PER_FILE if sample is None else sample)
             read_back.run(proof, sample is None, stale)
     if report.is_sound and root is not None:  # else an answer shows nothing new
-        index = Index(storage, view, True)
+        index = OpenIndex(storage, view, True)
         report.partitions, report.partitions_looked_up = len(partitions), len(samples.partitions)
         LookUps(index, fetcher, root.storage.root, report).run(samples, sample is None)
         for proof in proofs if sample is None else ():

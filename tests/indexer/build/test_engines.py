@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from gnomon.indexer.build import SparkEngine, write_btree
 from gnomon.jobs.build import BuildRequest, BuildResult, LocalEngine, LocalValues, build_index, write_rows
-from gnomon.shadow import open_index
 from gnomon.shadow.metadata import DEEP, BucketOrder
 from tests.indexer.test_formats import CASES, ENDINGS, rows_of
+from tests.opened import open_index
 from tests.profiles import cases
 
 pytestmark = pytest.mark.spark

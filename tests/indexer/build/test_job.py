@@ -15,9 +15,9 @@ from gnomon import shadow
 from gnomon.btree import BTreeError, BTreeReader, bucket_of
 from gnomon.btree.keys import key_array
 from gnomon.indexer import build
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import SourceNotFound, UnknownColumn, UnsupportedFormat
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 
 build_module = importlib.import_module("gnomon.jobs.build.job")  # `gnomon.jobs.build.job` is the function
 

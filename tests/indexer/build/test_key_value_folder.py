@@ -13,10 +13,11 @@ from pyspark.sql.types import StringType
 
 from gnomon.indexer import filter_new, join_with_index, load, read_index, write_btree
 from gnomon.indexer.dedup.append import append_new
-from gnomon.shadow import BTreeError, UsageError, open_index
+from gnomon.shadow import BTreeError, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.build.test_key_value_folder import DAYS, PARTITION_VALUES, days, table
+from tests.opened import open_index
 
 pytestmark = pytest.mark.spark
 HAS_COLLATIONS = hasattr(StringType(), "collation")  # of Spark

@@ -15,7 +15,7 @@ from gnomon.indexer import filter_new, load, read_index
 from gnomon.indexer.build import SparkEngine
 from gnomon.jobs.build import BuildRequest, LocalEngine, build_metadata, plan
 from gnomon.jobs.build.job import build_index
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import (
     DamagedMetadata,
     IndexBehind,
@@ -33,6 +33,7 @@ from gnomon.shadow.tables import LakeSource, lake_source
 from gnomon.shadow.verify.snapshot import verify
 from tests.golden.tables import TABLES, Table, Version
 from tests.golden.tables.values import exact
+from tests.opened import open_index
 from tests.profiles import cases
 from tests.spark_fixtures import to_arrow
 
@@ -57,7 +58,7 @@ def same(found: Rows, expected: Rows) -> bool:
     return sorted(shown) == sorted(sorted((name, repr(value)) for name, value in row.items()) for row in expected)
 
 
-def check(opened: Index, version: Version, key: tuple[str, ...], all_keys: set[tuple[Any, ...]]) -> None:
+def check(opened: OpenIndex, version: Version, key: tuple[str, ...], all_keys: set[tuple[Any, ...]]) -> None:
     """Compare every row of the version, and the absence of all other keys, in each reader."""
     expected: dict[tuple[Any, ...], Rows] = defaultdict(list)
     keys = {}

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import append_new, build
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedIndexFile, DamagedSource, UsageError
 from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.maintenance.vacuuming import history
@@ -17,6 +16,7 @@ from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 
 PAGES = {"row_group_size": 60, "data_page_size": 100, "write_batch_size": 10, "use_dictionary": False}

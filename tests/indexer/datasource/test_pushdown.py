@@ -28,13 +28,13 @@ from pyspark.sql.datasource import (
 from gnomon.indexer.datasource.pushdown import select
 from gnomon.indexer.datasource.source import IndexFiles, IndexReader, Lookups, PruningSource
 from gnomon.indexer.spark.tasks import open_in_worker
-from gnomon.shadow import open_index
 from gnomon.shadow.lookup.conditions import MOST_KEYS, chosen
 from gnomon.shadow.lookup.entries import INCLUDED, KEY, PARTITION, EntryColumn
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import stored_partition
 from tests.indexer.lakes import crawl
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 LAYOUTS = {

@@ -205,7 +205,7 @@ def test_a_dataframe_and_a_view_stay_at_the_snapshot_that_was_the_newest(spark: 
     assert gnomon(spark, tmp_path).count() == before + 60
     assert [frame.count(), spark.table("pinned").count()] == [before, before]
     assert frame.where("url is not null and dt = '2026-01-01'").count() < before
-    number = shadow.open_index(location).view.snapshot.number
+    number = shadow.OpenIndex.of(location).view.snapshot.number
     assert read_index(spark, location, snapshot=number - 1).count() == before
     spark.sql("DROP VIEW pinned")
 

@@ -17,11 +17,11 @@ from gnomon.indexer.dedup import append as spark_rows
 from gnomon.jobs.dedup import STATUS, TASK_BITS
 from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.dedup import layout as layout_module
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.test_append import Rows, batch_rows, keys_of, make_lake, source
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark

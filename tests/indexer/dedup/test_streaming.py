@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from gnomon.indexer import DedupResult, Origin, append_batches, build
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.end_to_end.killable import Kill, Killable
+from tests.opened import open_index
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("classic")]
 

@@ -22,10 +22,11 @@ from gnomon.indexer.join import load_rows as fetch
 from gnomon.indexer.join.load_rows import FetchSpec, PointedFiles
 from gnomon.indexer.spark.tasks import open_in_worker
 from gnomon.jobs.load import ERROR, FILE, OFFSET, SIZE, SUB_OFFSET, FetchCounters, row_reader
-from gnomon.shadow import Index, StalePointer, open_index
+from gnomon.shadow import OpenIndex, StalePointer
 from gnomon.shadow.storage import storage_at
 from gnomon.sources import FORMATS, DamagedSource, open_source
 from tests.indexer.test_formats import CASES, as_table, put
+from tests.opened import open_index
 from tests.shadow.fetch.test_fetcher import forge
 from tests.shadow.make_index import index_source
 from tests.sources.readers import BytesReader
@@ -155,7 +156,7 @@ def test_a_value_that_does_not_fit_is_told_of_its_rows_alone(tmp_path: Path, mon
     index = open_index(lake.location)
     spec = replace(index.spec, options=(("declared", "id bigint, text string"),))
     view = replace(index.view, snapshot=replace(index.view.snapshot, spec=spec))
-    monkeypatch.setattr(fetch, "open_in_worker", lambda at: Index(storage_at(lake.location), view, pinned=True))
+    monkeypatch.setattr(fetch, "open_in_worker", lambda at: OpenIndex(storage_at(lake.location), view, pinned=True))
     counters = FetchCounters()
     fields = [StructField("n", LongType()), StructField("text", StringType()), StructField(ERROR, StringType())]
     spec = FetchSpec(PointedFiles.of_index(index, []), ["n"], ["text"], StructType(fields), True)

@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 
 from gnomon.__main__ import main
 from gnomon.indexer import build, filter_new, join_with_index, load
-from gnomon.shadow import KeyTypeError, PartitionNotFound, UsageError, open_index
+from gnomon.shadow import KeyTypeError, PartitionNotFound, UsageError
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.indexer.catalog_tables import COLUMNS, rows, same_rows, write
+from tests.opened import open_index
 
 pytestmark = pytest.mark.spark
 

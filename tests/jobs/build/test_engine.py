@@ -10,10 +10,11 @@ import pytest
 
 from gnomon.jobs import Step
 from gnomon.jobs.build import BuildRequest, LocalEngine, build, build_index
-from gnomon.shadow import SpecMismatch, UsageError, open_index
+from gnomon.shadow import SpecMismatch, UsageError
 from gnomon.shadow.errors import SourceError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
+from tests.opened import open_index
 
 
 def write(path: Path, begin: int, end: int) -> None:

@@ -20,7 +20,7 @@ from gnomon.btree.__main__ import run
 from gnomon.jobs.build import LocalValues, build, write_btree, write_rows
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.load import load
-from gnomon.shadow import BTreeError, DamagedMetadata, NewerFormat, SpecMismatch, UsageError, open_index
+from gnomon.shadow import BTreeError, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import history, vacuum
@@ -28,6 +28,7 @@ from gnomon.shadow.metadata.spec import parse_spec
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
 from gnomon.sources.types import parse_ddl
+from tests.opened import open_index
 
 # In the package, `build` and `key_value_folder` are not the modules that tests change.
 module = importlib.import_module("gnomon.jobs.build.key_value_folder")

@@ -19,7 +19,7 @@ from gnomon.btree.keys import type_of_arrow
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new, delete, upsert
 from gnomon.jobs.load import load
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import IndexBehind, ShadowError, SpecMismatch, UnknownColumn, UsageError
 from gnomon.shadow.search import find_all_versions
 from gnomon.shadow.storage import storage_at
@@ -28,6 +28,7 @@ from gnomon.sources import open_writer, style_of
 from gnomon.sources.types import parse_ddl
 from tests.golden.tables import TABLES, Table
 from tests.jobs.dedup.lake_tables import here
+from tests.opened import open_index
 
 KEY, FLAT = "payload.order.id", "k"
 PATH = ("payload", "order", "id")
@@ -106,7 +107,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return folder(request.param, tmp_path / "source", parts())
 
 
-def both(source: str, tmp_path: Path, **options: Any) -> tuple[Index, Index]:
+def both(source: str, tmp_path: Path, **options: Any) -> tuple[OpenIndex, OpenIndex]:
     """An index by the field, and one by the column."""
     build(None, source, tmp_path / "nested", [KEY], **options)
     build(None, source, tmp_path / "flat", [FLAT], **options)
@@ -121,7 +122,7 @@ def flat_key(text: str) -> str:
     return text.replace(KEY, FLAT)
 
 
-def check_alike(nested: Index, flat: Index) -> None:
+def check_alike(nested: OpenIndex, flat: OpenIndex) -> None:
     """Both indexes give the same answers, and rows of the source's columns alone."""
     assert nested.view.columns == flat.view.columns == tuple(SCHEMA.names)
     assert nested.lookup("k31") == flat.lookup("k31") != []
@@ -206,7 +207,7 @@ def test_new_and_changed_files_are_followed(tmp_path: Path) -> None:
         check_sound(place / "nested")
 
 
-def check_alike_in_part(nested: Index, flat: Index) -> None:
+def check_alike_in_part(nested: OpenIndex, flat: OpenIndex) -> None:
     for key in SAMPLE:
         assert in_order(nested.fetch({KEY: key})) == in_order(flat.fetch({FLAT: key}))
     assert nested.count() == flat.count()

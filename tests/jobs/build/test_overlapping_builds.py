@@ -14,11 +14,11 @@ from gnomon.jobs.build import BuildRequest, LocalEngine, job, planning
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.dedup import target as finish
-from gnomon.shadow import open_index
 from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, rows
+from tests.opened import open_index
 from tests.profiles import cases
 
 KEYS = ["id"]

@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 from gnomon.jobs.build import build
 from gnomon.jobs.build.planning import check_rows, plan
 from gnomon.jobs.build.specs import BuildRequest, Vanished
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import FilesVanished, SpecMismatch, StorageError, UnsupportedFormat, UsageError
+from tests.opened import open_index
 from tests.shadow.make_index import Build, index_source, write_source
 
 REQUEST = BuildRequest(["k"])

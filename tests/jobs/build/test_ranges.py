@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from gnomon.jobs.build import LocalEngine, build
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.maintenance import compact
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 
 job = importlib.import_module("gnomon.jobs.build.job")  # in the package, `build` is the function
@@ -27,12 +28,12 @@ def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "ENTRIES_PER_BUCKET", SHARE)
 
 
-def built(root: Path, flat: bool = False) -> Index:
+def built(root: Path, flat: bool = False) -> OpenIndex:
     build(LocalEngine(), str(root / "lake"), str(root / "index"), ["k"], buckets=4, order="range", flat=flat)
     return open_index(str(root / "index"))
 
 
-def entries(index: Index) -> Counter[int]:
+def entries(index: OpenIndex) -> Counter[int]:
     counts: Counter[int] = Counter()
     for segment in index.view.segments:
         for file in segment.index_files:

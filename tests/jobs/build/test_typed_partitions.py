@@ -28,7 +28,6 @@ from pyiceberg.typedef import Record
 from gnomon.jobs.build import BuildRequest, LocalEngine, build
 from gnomon.jobs.build.job import build_index
 from gnomon.jobs.dedup import append_new
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import IndexBehind, SpecMismatch, UsageError
 from gnomon.shadow.metadata import read_snapshot
 from gnomon.shadow.storage import storage_at
@@ -37,6 +36,7 @@ from gnomon.shadow.tables.partitions import typed_folders
 from gnomon.shadow.values import python_values, to_json
 from gnomon.shadow.verify import verify
 from tests.jobs.dedup.lake_tables import configure
+from tests.opened import open_index
 from tests.profiles import cases
 
 NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"

@@ -18,14 +18,13 @@ from gnomon.jobs.build import build
 from gnomon.jobs.dedup import DedupResult, Origin, append_new, as_rows
 from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.dedup import layout as layout_module
-from gnomon.jobs.dedup import target as bootstrap_module
 from gnomon.jobs.dedup import target as finish_module
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import rebucket
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import write_source
 
 local_rows = sys.modules[as_rows.__module__]
@@ -49,12 +48,13 @@ def lake(tmp_path: Path) -> Path:
 
 def test_an_append_opens_its_index_once(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
+    of = shadow.OpenIndex.of
 
-    def noted(place: str) -> shadow.Index:
+    def noted(place: str) -> shadow.OpenIndex:
         opened.append(place)
-        return open_index(place)
+        return of(place)
 
-    monkeypatch.setattr(bootstrap_module, "open_index", noted)
+    monkeypatch.setattr(shadow.OpenIndex, "of", noted)
     done = append_new(None, lake / "index", batch(90, 120), "b", report=tmp_path / "report.parquet")
     assert (done.appended, done.reported, opened) == (20, 10, [str(lake / "index")])
 

@@ -14,12 +14,13 @@ from gnomon.jobs.build import build
 from gnomon.jobs.dedup import Origin, append_new, batch_digest, read_batch
 from gnomon.jobs.dedup import append as append_module
 from gnomon.jobs.load import load
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.commit.append_log import Append
 from gnomon.shadow.errors import FilesVanished
 from gnomon.shadow.maintenance.compaction import rebucket
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 

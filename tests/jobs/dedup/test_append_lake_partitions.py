@@ -26,12 +26,12 @@ from pyiceberg.transforms import (
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
 from gnomon.jobs.dedup import target as finish_module
-from gnomon.shadow import open_index
 from gnomon.shadow.commit import open_log
 from gnomon.shadow.errors import TableChanged, UsageError
 from gnomon.shadow.storage import storage_at
 from tests.jobs.dedup.lake_tables import PARTS, DeltaLake, IcebergLake, Lake, here, row, rows, with_column
 from tests.jobs.dedup.test_append_lake import LIVE, check
+from tests.opened import open_index
 from tests.profiles import cases
 
 BUCKET: Transform[Any, Any] = BucketTransform(4)

@@ -19,11 +19,12 @@ from deltalake import write_deltalake
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import ChangeResult, append_new, delete, read_batch, upsert
 from gnomon.jobs.dedup import row_search as search_module
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
 from tests.jobs.dedup.lake_tables import ROWS, DeltaLake, IcebergLake, IcebergUpgraded, Lake, row, rows, with_column
 from tests.jobs.dedup.test_append_lake import die_after
+from tests.opened import open_index
 from tests.profiles import cases
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -22,7 +22,7 @@ from gnomon.btree.dione import DioneWriter
 from gnomon.jobs.build import build
 from gnomon.jobs.dione import import_dione
 from gnomon.jobs.dione.entry_import import EntryImport
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.errors import SourceNotFound
 from gnomon.shadow.lookup import open_index_file
 from gnomon.shadow.metadata import SegmentFile, open_view
@@ -30,6 +30,7 @@ from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from gnomon.sources import POINTER_COLUMNS
 from tests.jobs.dione.dione_files import dione_index, write_file
+from tests.opened import open_index
 from tests.sources import avro_files, sequence_files
 
 DAYS = ("dt=2026-01-01", "dt=2026-01-02")

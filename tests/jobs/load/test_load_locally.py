@@ -14,8 +14,9 @@ import pytest
 from gnomon.base.errors import GnomonError
 from gnomon.jobs.build import build
 from gnomon.jobs.load import ERROR, LoadCounters, LoadRequest, load, load_locally
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
+from tests.opened import open_index
 from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
 

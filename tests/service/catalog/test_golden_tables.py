@@ -13,12 +13,14 @@ from pyroaring import BitMap64
 
 import gnomon
 from gnomon.service.catalog.planning import Plan, Planner, PlanRequest, TableIndex
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import ShadowError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import LakeContent, LakeSource
 from gnomon.shadow.tables.iceberg_deletes import deletion_vector, pointer_numbers, position_deletes
 from gnomon.shadow.tables.iceberg_files import Paths
 from tests.golden.tables import TABLES, Version, unpacked
+from tests.opened import open_index
 
 VERSIONS = [version for table in TABLES if table.format == "iceberg" for version in table.versions if not version.gone]
 NAMES = [f"{version.table.name}-{version.table.versions.index(version)}" for version in VERSIONS]
@@ -36,10 +38,10 @@ def static_table(version: Version) -> StaticTable:
 _static_table = cache(StaticTable.from_metadata)
 
 
-def plan(version: Version, filter: Any = None, index: gnomon.Index | None = None) -> Plan:
+def plan(version: Version, filter: Any = None, index: OpenIndex | None = None) -> Plan:
     number = version.version if version.version != -1 else None
     request = PlanRequest(snapshot_id=number, filter=filter)
-    indexes = [TableIndex("index", index)] if index is not None else []
+    indexes = [TableIndex("index", OpenIndex.of(index))] if index is not None else []
     return PLANNER.plan(static_table(version).metadata, version.table.name, request, indexes)
 
 
@@ -111,7 +113,7 @@ def _index(metadata: str, at: str, key: tuple[str, ...]) -> gnomon.Index | None:
         gnomon.build(None, f"iceberg:{metadata}", at, [*key])
     except ShadowError:
         return None
-    return gnomon.open_index(at)
+    return open_index(at)
 
 
 @pytest.fixture(scope="module")

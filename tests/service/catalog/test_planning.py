@@ -16,6 +16,7 @@ from gnomon.service.catalog import planning
 from gnomon.service.catalog.filters import InvalidPlan
 from gnomon.service.catalog.planning import Plan, Planner, PlanRequest, PlanTask, TableIndex
 from gnomon.shadow.errors import SourceNotFound
+from tests.opened import open_index
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FILES, ROWS = 12, 10
@@ -45,7 +46,7 @@ def index_of(table: Table, folder: Path, keys: list[str], version: int | None = 
     at = str(folder / "-".join(keys))
     source = f"iceberg:{table.metadata_location.removeprefix('file://')}"
     gnomon.build(None, source, at, keys, table_version=None if version is None else str(version))
-    return TableIndex("index", gnomon.open_index(at))
+    return TableIndex("index", open_index(at))
 
 
 def plan(table: Table, *indexes: TableIndex, task: PlanTask | None = None, **request: Any) -> Plan:

@@ -25,6 +25,7 @@ from pyiceberg.transforms import (
 
 import gnomon
 from gnomon.service.catalog.planning import Planner, PlanRequest, TableIndex
+from tests.opened import open_index
 from tests.profiles import examples
 from tests.service.catalog.predicates import matches, random_filter
 
@@ -137,7 +138,7 @@ def test_no_file_with_a_matching_row_is_left_out(catalog: SqlCatalog, tmp_path: 
         if set(key) <= set(PARTITION_COLUMNS.get(spec, ())):  # an index by them alone is refused
             continue
         gnomon.build(None, source, at, key, table_version=str(behind.snapshot_id))
-        index = gnomon.open_index(at)
+        index = open_index(at)
         covered, root = index.view.covered, index.spec.source.location
         for _ in range(examples(40)):
             filter = random_filter(chance, written.values, key)
@@ -165,7 +166,7 @@ def test_the_index_is_asked_for_most_filters_by_key(catalog: SqlCatalog, tmp_pat
     gnomon.build(
         None, f"iceberg:{written.table.metadata_location.removeprefix('file://')}", str(tmp_path / "i"), ["id"]
     )
-    index = TableIndex("index", gnomon.open_index(str(tmp_path / "i")))
+    index = TableIndex("index", open_index(str(tmp_path / "i")))
     asked = pruned = 0
     for _ in range(200):
         request = PlanRequest(filter=random_filter(chance, written.values, ["id"]))

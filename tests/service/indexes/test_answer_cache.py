@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.service.indexes.served import AnswerCache, KeptAnswer
 from gnomon.service.settings.table import Settings
-from gnomon.shadow import open_index
+from tests.opened import open_index
 from tests.service.lake import TWICE, Client, make_crawl, rows
 from tests.shadow.make_index import index_source, write_source
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.full_reindex import spec_on_record
 from gnomon.shadow.errors import ConcurrentCommit, DamagedMetadata, ShadowError
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshots import SPEC_PATH, snapshot_numbers
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import Build, index_source, write_source
 
 NEWEST = "_shadow/snapshots/00000000000000000002.json"

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.errors import DamagedIndexFile, UnsortedKeys
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, DamagedMetadata, IndexNotFound, SpecMismatch, StorageError
 from gnomon.shadow.lookup.index_files import filter_path, index_file_path, write_index_file
@@ -18,6 +17,7 @@ from gnomon.shadow.metadata.manifests import IndexFileEntry
 from gnomon.shadow.metadata.snapshots import create_spec, newest_snapshot, read_snapshot, read_spec
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.storage import LocalStorage, Storage, storage_at
+from tests.opened import open_index
 from tests.shadow.faults import Interrupted
 from tests.shadow.make_index import Build, index_source, write_source
 

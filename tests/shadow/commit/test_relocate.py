@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.append_log import Append, commit_append, open_log
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import ConcurrentCommit, StalePointer, UsageError
@@ -16,6 +15,7 @@ from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.operations import copy_lake
 

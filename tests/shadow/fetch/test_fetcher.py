@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.blocks import LookupStats
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from gnomon.shadow.fetch.source_files import FetchReads
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.metadata.spec import KeyColumn
 from gnomon.shadow.storage.local import LocalFile
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 D = decimal.Decimal
@@ -34,7 +34,7 @@ NAN = float("nan")
 AT = dt.datetime(2026, 1, 1, 12, 30, 0, 123000)
 
 
-def opened(folder: Path, tables: dict[str, pa.Table], keys: list[str], **options: Any) -> Index:
+def opened(folder: Path, tables: dict[str, pa.Table], keys: list[str], **options: Any) -> OpenIndex:
     write_source(folder / "lake", tables)
     index_source(folder / "lake", folder / "index", keys, **options)
     return open_index(str(folder / "index"))
@@ -266,7 +266,7 @@ FILE = "p=1/a.parquet"
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Index:
+def index(tmp_path: Path) -> OpenIndex:
     return opened(tmp_path, {FILE: pa.table({"k": range(100), "v": [f"value {i:03}" for i in range(100)]})}, ["k"])
 
 
@@ -301,7 +301,7 @@ def to_file_above(path: Path) -> None:
 @pytest.mark.parametrize("change", [truncate, append, remake, Path.unlink, to_folder, to_file_above])
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_changed_file_is_refused(
-    index: Index, tmp_path: Path, change: Callable[[Path], object], cached: bool
+    index: OpenIndex, tmp_path: Path, change: Callable[[Path], object], cached: bool
 ) -> None:
     if cached:
         assert index.fetch(5)
@@ -388,7 +388,7 @@ def test_types_are_told_by_the_files_that_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: Index) -> None:
+def test_a_first_fetch_is_not_slowed_by_imports_it_does_not_need(index: OpenIndex) -> None:
     """pyarrow imports pandas when it can, which takes a third of a second."""
     code = """
 import gnomon, sys
@@ -400,7 +400,7 @@ print("pandas" in sys.modules)
     assert done.stdout.split() == ["False"]
 
 
-def test_a_damaged_source_file_is_named(index: Index, tmp_path: Path) -> None:
+def test_a_damaged_source_file_is_named(index: OpenIndex, tmp_path: Path) -> None:
     path = tmp_path / "lake" / FILE
     data = path.read_bytes()
     forge(path, data[:-1] + b"x")

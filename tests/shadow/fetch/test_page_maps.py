@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from isal import isal_zlib
 
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import new_segment_id
 from gnomon.shadow.commit.relocate import adopt, record
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, StalePointer
@@ -21,7 +20,7 @@ from gnomon.shadow.fetch.fetcher import Fetcher, Located
 from gnomon.shadow.fetch.page_maps import page_maps_path, prove_page_maps, without_maps, write_page_maps
 from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.fetch.source_files import FetchReads, FetchStats
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.manifests import PageMapsEntry, SourceFileEntry
@@ -29,6 +28,7 @@ from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import FileInfo, LocalStorage, ReadStats, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.faults import FaultyStorage, Interrupted
 from tests.shadow.make_index import Build, index_source, write_maps, write_source
 
@@ -77,7 +77,7 @@ def fetched(fetcher: Fetcher, wanted: Located, columns: list[str], stats: FetchR
     return rows
 
 
-def check_rows(index: Index, keys: range = range(0, 2 * ROWS, 37)) -> None:
+def check_rows(index: OpenIndex, keys: range = range(0, 2 * ROWS, 37)) -> None:
     """The rows are right, and every file was opened by its recorded page maps."""
     stats = FetchStats()
     rows = [row for found in index.fetch_many(list(keys), stats=stats) for row in found]

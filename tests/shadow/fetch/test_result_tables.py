@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from gnomon.jobs.build import write_btree
-from gnomon.shadow import UsageError, open_index
+from gnomon.shadow import UsageError
 from gnomon.shadow.errors import BeyondBound
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 

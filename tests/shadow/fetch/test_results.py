@@ -10,17 +10,18 @@ import pyarrow as pa
 import pytest
 
 from gnomon.jobs.build import write_btree
-from gnomon.shadow import Answer, StalePointer, UnknownColumn, open_index
+from gnomon.shadow import Answer, StalePointer, UnknownColumn
 from gnomon.shadow.errors import BeyondBound, DamagedIndexFile, OutOfTime
 from gnomon.shadow.fetch.results import answers
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.storage.waiting import within
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 WIDTH = 1000  # bytes of a text
 
 
-def lake(folder: Path, rows: dict[int, int], flat: bool = False, files: int = 1) -> Index:
+def lake(folder: Path, rows: dict[int, int], flat: bool = False, files: int = 1) -> OpenIndex:
     """An index of keys, each with the given number of rows in each of `files` files."""
     keys = [key for key, count in rows.items() for _ in range(count)]
     texts = [f"{key}.{n} ".ljust(WIDTH, "x") for n, key in enumerate(keys)]

@@ -17,13 +17,14 @@ import pytest
 from gnomon.btree import BTreeReader
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import stored_array, stored_values
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.errors import DamagedIndexFile, IndexFileGone, PartitionNotFound
 from gnomon.shadow.lookup import batch as match_module
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.plan import ParsedKey
 from gnomon.shadow.maintenance import compaction as tiered_merge
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
 
@@ -48,7 +49,7 @@ def rows(seed: int, count: int, key: str) -> pa.Table:
 
 def made(
     root: Path, keys: Sequence[str], key: str = "string", flat: bool = False, include: Sequence[str] = ()
-) -> Index:
+) -> OpenIndex:
     """An index of three segments, the first two with dead files, over partitions of which one is null."""
     source = root / "source"
     parts = ["dt=1/a.parquet", "dt=1/b.parquet", "dt=2/a.parquet", "dt=__HIVE_DEFAULT_PARTITION__/a.parquet"]
@@ -66,7 +67,7 @@ def made(
     return index
 
 
-def asked(index: Index, count: int, seed: int) -> list[Key]:
+def asked(index: OpenIndex, count: int, seed: int) -> list[Key]:
     rnd = random.Random(seed)
     values = {
         "string": [None, "", *(f"https://é.example/{i}" for i in range(70))],
@@ -76,13 +77,13 @@ def asked(index: Index, count: int, seed: int) -> list[Key]:
     return [tuple(rnd.choice(values[kind]) for kind in index.spec.key_types) for _ in range(count)]
 
 
-def batch(index: Index, keys: Sequence[Key]) -> pa.RecordBatch:
+def batch(index: OpenIndex, keys: Sequence[Key]) -> pa.RecordBatch:
     types = index.spec.key_types
     names = [key.name for key in index.spec.stored_keys]
     return pa.RecordBatch.from_arrays([stored_array([k[i] for k in keys], kind) for i, kind in enumerate(types)], names)
 
 
-def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None) -> list[list[Key]]:
+def found(index: OpenIndex, keys: Sequence[Key], places: Sequence[str | None] | None) -> list[list[Key]]:
     """The result of `find` for each key, as rows: included columns, partition column, pointer."""
     wanted = [ParsedKey(key, () if places is None else (("dt", places[i]),)) for i, key in enumerate(keys)]
     values = index.view.partition_values
@@ -92,7 +93,9 @@ def found(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None
     ]
 
 
-def matched(index: Index, keys: Sequence[Key], places: Sequence[str | None] | None, null_safe: bool) -> list[list[Key]]:
+def matched(
+    index: OpenIndex, keys: Sequence[Key], places: Sequence[str | None] | None, null_safe: bool
+) -> list[list[Key]]:
     stats = MatchStats()
     within: Mapping[str, pa.Array] = {} if places is None else {"dt": pa.array(places, pa.string())}
     matches = all_matches(index, batch(index, keys), within, stats, null_safe)
@@ -123,7 +126,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="module")
-def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OpenIndex]:
     root = tmp_path_factory.mktemp("match")
     return {
         "text": made(root / "text", ["k"], include=["score", "b", "day"]),
@@ -136,7 +139,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
 @pytest.mark.parametrize("name", ["text", "numbers", "flat", "pairs"])
 @pytest.mark.parametrize("narrowed", [False, True])
 def test_a_match_finds_what_find_finds_in_its_order(
-    indexes: dict[str, Index], way: str, name: str, narrowed: bool
+    indexes: dict[str, OpenIndex], way: str, name: str, narrowed: bool
 ) -> None:
     index = indexes[name]
     for seed, count in enumerate((1, 7, 300)):
@@ -152,7 +155,7 @@ def test_a_match_finds_what_find_finds_in_its_order(
 
 @pytest.mark.parametrize("name", ["text", "flat"])
 def test_pieces_are_small_and_together_the_match(
-    indexes: dict[str, Index], way: str, name: str, monkeypatch: pytest.MonkeyPatch
+    indexes: dict[str, OpenIndex], way: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = indexes[name]
     keys = batch(index, asked(index, 200, 5))
@@ -192,7 +195,7 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
     assert held == []  # dropped, for all keys of the look-up
 
 
-def test_no_key_finds_nothing(indexes: dict[str, Index]) -> None:
+def test_no_key_finds_nothing(indexes: dict[str, OpenIndex]) -> None:
     for index in indexes.values():
         assert matched(index, [], None, True) == []
         assert matched(index, [], [], True) == []
@@ -206,7 +209,7 @@ def test_a_partition_of_numbers_is_found_by_nan_and_by_both_zeros(tmp_path: Path
     view = open_index(str(tmp_path / "index")).view
     spec = replace(view.spec, partition_types={"p": "double"})
     view = replace(view, snapshot=replace(view.snapshot, spec=spec))
-    index = Index(storage_at(str(tmp_path / "index")), view, pinned=True)
+    index = OpenIndex(storage_at(str(tmp_path / "index")), view, pinned=True)
     asked = [math.nan, -math.nan, 0.0, -0.0, 1.5, None, 2.0]
     keys, within = pa.record_batch({"k": [1] * len(asked)}), {"p": pa.array(asked, pa.float64())}
     found = all_matches(index, keys, within, MatchStats(), null_safe=True)
@@ -231,7 +234,7 @@ def test_values_of_many_partition_columns_are_not_mixed_up_however_many_are_aske
 
 
 def test_each_way_is_counted_and_logged_with_its_reason(
-    indexes: dict[str, Index], way: str, caplog: pytest.LogCaptureFixture
+    indexes: dict[str, OpenIndex], way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = open_index(indexes["text"].location)
     stats = MatchStats()
@@ -268,7 +271,7 @@ def test_dense_keys_read_an_index_file_once_and_sparse_keys_little_of_it(tmp_pat
     assert all_.bytes < 1.2 * entry.size
 
 
-def test_filters_spare_files_that_hold_none_of_the_keys(indexes: dict[str, Index]) -> None:
+def test_filters_spare_files_that_hold_none_of_the_keys(indexes: dict[str, OpenIndex]) -> None:
     index = open_index(indexes["text"].location)
     stats = MatchStats()
     assert all_matches(index, batch(index, [("nowhere",)] * 3), {}, stats).rows.to_pylist() == []

@@ -9,16 +9,16 @@ import pytest
 
 from gnomon.btree import bloom
 from gnomon.btree.errors import DamagedIndexFile
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, publish
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch.results import Query
 from gnomon.shadow.fetch.source_files import FetchStats
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import index_files
 from gnomon.shadow.lookup.index_files import filter_path
 from gnomon.shadow.metadata.manifests import IndexFileEntry
 from gnomon.shadow.storage import Trace
+from tests.opened import open_index
 from tests.shadow.make_index import Build, index_source, write_source
 
 DAYS, ROWS = 6, 200
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> str:
     return str(tmp_path / "index")
 
 
-def cost(index: Index, key: object, where: dict[str, object] | None = None) -> tuple[int, int, int]:
+def cost(index: OpenIndex, key: object, where: dict[str, object] | None = None) -> tuple[int, int, int]:
     """Hits, B-Tree nodes, filter checks of a look-up."""
     stats = FetchStats()
     hits = index._found(Query([key], stats, where)).hits[0]

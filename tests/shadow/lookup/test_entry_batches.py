@@ -9,17 +9,18 @@ import pytest
 
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key, order_key, stored_array, stored_values
-from gnomon.shadow import DamagedIndexFile, Index, open_index
+from gnomon.shadow import DamagedIndexFile, OpenIndex
 from gnomon.shadow.lookup.batch import MatchStats
 from gnomon.shadow.lookup.entries import PARTITION, EntryColumn, entry_columns, matched_entries
 from gnomon.shadow.lookup.ranges import Range
 from gnomon.shadow.metadata.manifests import SegmentFile
+from tests.opened import open_index
 from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
 
 
 @pytest.fixture(params=["flat", "by folder"])
-def index(tmp_path: Path, request: pytest.FixtureRequest) -> Index:
+def index(tmp_path: Path, request: pytest.FixtureRequest) -> OpenIndex:
     """Two segments, a dead file in the first, keys of two columns with nulls, NaN and a decimal included."""
     tables = {f"dt={day}/p.parquet": _table(day) for day in (1, 2, 3)}
     is_flat = request.param == "flat"
@@ -43,7 +44,7 @@ def _table(salt: int) -> pa.Table:
     )
 
 
-def all_entries(index: Index, columns: tuple[EntryColumn, ...], partitions: set[str]) -> list[pa.RecordBatch]:
+def all_entries(index: OpenIndex, columns: tuple[EntryColumn, ...], partitions: set[str]) -> list[pa.RecordBatch]:
     return [
         batch
         for segment in index.view.segments
@@ -56,7 +57,7 @@ def _rows(batches: list[pa.RecordBatch]) -> list[str]:
     return sorted(str(row) for batch in batches for row in batch.to_pylist())
 
 
-def test_scans_and_look_ups_give_the_same_entries(index: Index) -> None:
+def test_scans_and_look_ups_give_the_same_entries(index: OpenIndex) -> None:
     spec, columns = index.spec, entry_columns(index.spec)
     scanned = all_entries(index, columns, set(index.view.partitions))
     assert sum(batch.num_rows for batch in scanned) == 3 * 40
@@ -73,7 +74,7 @@ def test_scans_and_look_ups_give_the_same_entries(index: Index) -> None:
     assert _rows([looked_up]) == _rows(scanned)
 
 
-def test_only_the_partitions_and_columns_asked_for_come(index: Index) -> None:
+def test_only_the_partitions_and_columns_asked_for_come(index: OpenIndex) -> None:
     columns = tuple(column for column in entry_columns(index.spec) if column.source in ("dt", "price"))
     batches = all_entries(index, columns, {"dt=3"})
     assert next(batch.schema.names for batch in batches if batch.num_rows) == ["price", "dt"]
@@ -81,7 +82,7 @@ def test_only_the_partitions_and_columns_asked_for_come(index: Index) -> None:
     assert {row["dt"] for batch in batches for row in batch.to_pylist()} == {"3"}
 
 
-def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: Index) -> None:
+def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: OpenIndex) -> None:
     segment = index.view.segments[0]
     less = replace(segment, source_files=segment.source_files[1:], dead=frozenset())
     columns, partitions = entry_columns(index.spec), set(index.view.partitions)
@@ -92,7 +93,7 @@ def test_an_entry_of_a_file_that_its_segment_does_not_cover_is_damage(index: Ind
         ]
 
 
-def test_partition_columns_come_in_their_type(index: Index) -> None:
+def test_partition_columns_come_in_their_type(index: OpenIndex) -> None:
     columns = entry_columns(index.spec)[:1]
     day = EntryColumn("dt", "dt", "bigint", PARTITION)
     batches = all_entries(index, (*columns, day), set(index.view.partitions))
@@ -100,7 +101,7 @@ def test_partition_columns_come_in_their_type(index: Index) -> None:
     assert {value for batch in batches for value in batch.column(1).to_pylist()} == {1, 2, 3}
 
 
-def test_a_scan_of_ranges_has_the_entries_between_their_ends(index: Index) -> None:
+def test_a_scan_of_ranges_has_the_entries_between_their_ends(index: OpenIndex) -> None:
     ranges = [Range(None, ("k1", None)), Range(("k2", 0.5), ("k4", None)), Range(("k7", math.nan), None)]
     columns = entry_columns(index.spec)
     scanned = compared = 0

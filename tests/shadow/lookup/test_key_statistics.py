@@ -12,11 +12,12 @@ from gnomon import write_btree
 from gnomon.btree.keys import order_key
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import delete
-from gnomon.shadow import FetchStats, Index, open_index
+from gnomon.shadow import FetchStats, OpenIndex
 from gnomon.shadow.lookup import KeyStatistics
 from gnomon.shadow.lookup.ordered import ALL_KEYS, KEYS_AT_ONCE, OrderedEntries
 from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.profiles import examples
 from tests.shadow.key_values import VALUES
 from tests.shadow.lookup.test_ordered import make
@@ -53,7 +54,7 @@ def keys_of(rows: list[dict[str, Any]], columns: list[str]) -> list[Key]:
     return [tuple(one(row[name]) for name in columns) for row in rows]
 
 
-def is_as_counted(index: Index, columns: list[str], rows: list[dict[str, Any]]) -> bool:
+def is_as_counted(index: OpenIndex, columns: list[str], rows: list[dict[str, Any]]) -> bool:
     found, counted = index.statistics(), expected(columns, keys_of(rows, columns))
     assert repr(found) == repr(counted)  # in which NaN equals NaN
     return True

@@ -12,10 +12,11 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import order_key
 from gnomon.jobs.build import build
-from gnomon.shadow import Index, SnapshotNotFound, UsageError, open_index
+from gnomon.shadow import OpenIndex, SnapshotNotFound, UsageError
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.maintenance import rebucket, vacuum
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.profiles import examples
 from tests.shadow.key_values import VALUES
 from tests.shadow.make_index import index_source, write_source
@@ -27,7 +28,7 @@ Row = dict[str, Any]
 class Lake(NamedTuple):
     """An open index, and the rows of its source in key order: of equal keys by file and place."""
 
-    index: Index
+    index: OpenIndex
     rows: list[Row]
     keys: list[str]
 

@@ -10,10 +10,11 @@ import pytest
 
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key, stored_array
-from gnomon.shadow import Index, open_index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.lookup.plan import FEW_KEYS, Keys, Lookup, Plan
 from gnomon.shadow.metadata import KeyColumn
 from gnomon.shadow.storage import storage_at
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 KEYS: list[Key] = [(None,), *((f"https://é.example/{i}",) for i in range(3 * FEW_KEYS))]
@@ -21,7 +22,7 @@ Found = dict[str, list[tuple[int, bool]]]  # for each index file, the keys asked
 
 
 @pytest.fixture(params=["flat", "by folder"])
-def index(tmp_path: Path, request: pytest.FixtureRequest) -> Index:
+def index(tmp_path: Path, request: pytest.FixtureRequest) -> OpenIndex:
     """Two segments, three partitions; a third of the keys is absent."""
     for day in range(3):
         rows = [key for (key,) in KEYS if key is None or int(key.rpartition("/")[2]) % 3]
@@ -30,7 +31,7 @@ def index(tmp_path: Path, request: pytest.FixtureRequest) -> Index:
     return open_index(str(tmp_path / "index"))
 
 
-def planned(index: Index, keys: Keys, places: Sequence[int], selections: list[int] | np.ndarray) -> Found:
+def planned(index: OpenIndex, keys: Keys, places: Sequence[int], selections: list[int] | np.ndarray) -> Found:
     """The plan of keys, each in one of two selections of partitions; `places` are their places in KEYS."""
     partitions = [index.view.partitions_of({}, where) for where in ((), (("dt", "1"),))]
     plan = Plan(Lookup(storage_at(index.location), 1 << 20), index.view, keys, partitions, selections)
@@ -43,7 +44,7 @@ def planned(index: Index, keys: Keys, places: Sequence[int], selections: list[in
     return found
 
 
-def test_one_key_a_list_and_columns_of_keys_ask_the_same_files_and_filters(index: Index) -> None:
+def test_one_key_a_list_and_columns_of_keys_ask_the_same_files_and_filters(index: OpenIndex) -> None:
     spec, every = index.spec, range(len(KEYS))
     selections = [place % 2 for place in every]
     one_by_one: Found = {}
@@ -57,7 +58,7 @@ def test_one_key_a_list_and_columns_of_keys_ask_the_same_files_and_filters(index
 
 
 @pytest.mark.parametrize("kind", ["string", "bigint", "double", "decimal(9,2)", "decimal(30,2)", "date", "binary"])
-def test_keys_of_which_none_is_left_have_no_group(index: Index, kind: str) -> None:
+def test_keys_of_which_none_is_left_have_no_group(index: OpenIndex, kind: str) -> None:
     spec = replace(index.spec, keys=(KeyColumn("k", kind),))
     for columns in ([stored_array([], kind)], [stored_array([None], kind).take(pa.array([], pa.int64()))]):
         keys = Keys(spec, columns=columns)
@@ -67,6 +68,6 @@ def test_keys_of_which_none_is_left_have_no_group(index: Index, kind: str) -> No
         )
 
 
-def test_keys_without_a_partition_ask_no_file(index: Index) -> None:
+def test_keys_without_a_partition_ask_no_file(index: OpenIndex) -> None:
     plan = Plan(Lookup(storage_at(index.location), 1 << 20), index.view, Keys(index.spec, KEYS[:2]), [()], [0, 0])
     assert list(plan.groups()) == []

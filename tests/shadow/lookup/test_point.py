@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from gnomon.shadow.fetch.source_files import FetchStats
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup import index_files
 from gnomon.shadow.lookup.plan import ParsedKey, parse_key
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.sources import Pointer
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 
@@ -68,7 +68,7 @@ def rows(*keys: int) -> pa.Table:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Index:
+def index(tmp_path: Path) -> OpenIndex:
     """Keys 0..9 in each of two partitions, 3 in one of them twice; a second segment adds a partition."""
     tables = {"dt=1/a.parquet": rows(*range(10), 3), "dt=2/a.parquet": rows(*range(10))}
     write_source(tmp_path / "lake", tables)
@@ -82,7 +82,7 @@ def places(pointers: list[Pointer]) -> list[tuple[str, int]]:
     return [(pointer.data_filename, pointer.data_offset) for pointer in pointers]
 
 
-def test_every_duplicate_is_found_by_partition_then_segment_then_row(index: Index) -> None:
+def test_every_duplicate_is_found_by_partition_then_segment_then_row(index: OpenIndex) -> None:
     assert places(index.lookup(3)) == [
         ("dt=1/a.parquet", 3),
         ("dt=1/a.parquet", 10),
@@ -92,7 +92,7 @@ def test_every_duplicate_is_found_by_partition_then_segment_then_row(index: Inde
     ]
 
 
-def test_a_partition_narrows_the_look_up(index: Index) -> None:
+def test_a_partition_narrows_the_look_up(index: OpenIndex) -> None:
     assert places(index.lookup(3, where={"dt": 1})) == [
         ("dt=1/a.parquet", 3),
         ("dt=1/a.parquet", 10),
@@ -108,7 +108,7 @@ def test_a_partition_narrows_the_look_up(index: Index) -> None:
     assert index.lookup(101) == []
 
 
-def test_a_look_up_opens_one_bucket_and_opens_it_once(index: Index) -> None:
+def test_a_look_up_opens_one_bucket_and_opens_it_once(index: OpenIndex) -> None:
     first, second = FetchStats(), FetchStats()
     index.fetch(100, columns=[], where={"dt": "3"}, stats=first)
     index.fetch(100, columns=[], where={"dt": "3"}, stats=second)
@@ -117,11 +117,11 @@ def test_a_look_up_opens_one_bucket_and_opens_it_once(index: Index) -> None:
     assert first.snapshot == 2
 
 
-def files_of(index: Index, partition: str) -> list[Path]:
+def files_of(index: OpenIndex, partition: str) -> list[Path]:
     return sorted((Path(index.location) / partition).glob("*.btree.avro"))
 
 
-def outcome(index: Index, key: int, where: dict[str, object] | None = None) -> object:
+def outcome(index: OpenIndex, key: int, where: dict[str, object] | None = None) -> object:
     """The result of a look-up: the places of the rows, or the error."""
     try:
         return places(index.lookup(key, where))
@@ -129,7 +129,7 @@ def outcome(index: Index, key: int, where: dict[str, object] | None = None) -> o
         return error
 
 
-def some_keys_fail(index: Index, error: type[Exception], said: str) -> None:
+def some_keys_fail(index: OpenIndex, error: type[Exception], said: str) -> None:
     """Check that some key of partition 2 reaches the broken file, and that none is answered as absent."""
     outcomes = [outcome(index, key, {"dt": "2"}) for key in range(10)]
     failures = [one for one in outcomes if isinstance(one, Exception)]
@@ -138,14 +138,14 @@ def some_keys_fail(index: Index, error: type[Exception], said: str) -> None:
     assert all(isinstance(failure, error) and said in str(failure) for failure in failures)
 
 
-def test_a_missing_index_file_is_named(index: Index) -> None:
+def test_a_missing_index_file_is_named(index: OpenIndex) -> None:
     path = files_of(index, "dt=2")[0]
     path.unlink()
     some_keys_fail(index, IndexFileGone, f"{path}: missing, though the snapshot names it")
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_an_index_file_cut_or_grown_is_named_with_the_place(index: Index, change: int) -> None:
+def test_an_index_file_cut_or_grown_is_named_with_the_place(index: OpenIndex, change: int) -> None:
     path = files_of(index, "dt=2")[0]
     data = path.read_bytes()
     path.write_bytes((data + b"x")[: len(data) + change])

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from gnomon.shadow import Index
+from gnomon.shadow import OpenIndex
 from gnomon.shadow.lookup.batch import Matches, MatchStats
 
 
 def all_matches(
-    index: Index, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
+    index: OpenIndex, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
 ) -> Matches:
     """`Index.match_pieces` in one piece, by key, and in a flat index then by partition."""
     pieces = list(index.match_pieces(keys, within, stats, null_safe))

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from gnomon.btree.errors import DamagedIndexFile
-from gnomon.shadow import open_index
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
 from gnomon.shadow.maintenance.compaction import compact, rebucket
@@ -20,6 +19,7 @@ from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.random_lake import RandomLake, answers, rows
 

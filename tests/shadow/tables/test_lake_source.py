@@ -29,7 +29,6 @@ from pyroaring import BitMap64
 from gnomon.base.errors import Action
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import append_new
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import ShadowError, SourceError, SourceNotFound, StorageError, UsageError
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.storage.contract import ANY_TIME
@@ -38,6 +37,7 @@ from gnomon.shadow.tables.iceberg_files import HEADER, MAGIC, SYNC_BYTES, avro_r
 from gnomon.shadow.tables.lake_source import LakeSource, TableVersion, is_lake
 from gnomon.shadow.verify import verify
 from tests.jobs.build.test_typed_partitions import move_table
+from tests.opened import open_index
 from tests.profiles import cases
 from tests.shadow.storage.test_objects import answering
 

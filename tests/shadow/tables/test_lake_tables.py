@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from gnomon.shadow import open_index
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata.snapshots import Snapshot, commit, snapshot_path
 from gnomon.shadow.metadata.source_files import source_root
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables.plain_files import check_plain_files, table_among, table_around
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 
 ROWS = pa.table({"id": pa.array(range(20), pa.int64()), "v": [f"v{i}" for i in range(20)]})

@@ -15,7 +15,7 @@ from gnomon.base.errors import Action
 from gnomon.btree.errors import KeyTypeError
 from gnomon.jobs.build import build, write_btree
 from gnomon.shadow.fetch.fetcher import PartitionColumns
-from gnomon.shadow.index import Index
+from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup.batch import Matcher
 from gnomon.shadow.metadata import View
 from gnomon.shadow.storage import Storage, storage_at
@@ -98,8 +98,8 @@ def test_a_key_value_folder_that_answers_other_rows_is_not_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_btree(VALUES, tmp_path, ["id"], buckets=2)
-    real = Index.answer_many
-    monkeypatch.setattr(Index, "answer_many", lambda self, keys, *of, **limits: real(self, [4], *of, **limits))
+    real = OpenIndex.answer_many
+    monkeypatch.setattr(OpenIndex, "answer_many", lambda self, keys, *of, **limits: real(self, [4], *of, **limits))
     [fault] = verify(storage_at(str(tmp_path))).faults
     assert (fault.what, fault.action) == ("a look-up of its key does not find the row", Action.WRITE_VALUES)
     monkeypatch.setattr(Matcher, "holds", lambda self, keys, within: [False] * len(keys[0]))
@@ -192,10 +192,11 @@ def test_a_deleted_row_that_a_look_up_finds_is_a_fault(
     index = golden(name, tmp_path)
     assert verify(index).is_sound
 
-    def unmasked(storage: Storage, view: View, pinned: bool) -> Index:
-        return Index(storage, replace(view, segments=tuple(replace(one, masks={}) for one in view.segments)), pinned)
+    def unmasked(storage: Storage, view: View, pinned: bool) -> OpenIndex:
+        without = replace(view, segments=tuple(replace(one, masks={}) for one in view.segments))
+        return OpenIndex(storage, without, pinned)
 
-    monkeypatch.setattr(snapshot_module, "Index", unmasked)
+    monkeypatch.setattr(snapshot_module, "OpenIndex", unmasked)
     assert f"a look-up of its key finds the row, which is {kind}" in [fault.what for fault in verify(index).faults]
 
 
