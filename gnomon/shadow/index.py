@@ -39,7 +39,7 @@ from gnomon.shadow.lookup import (
     Search,
     entry_rows,
     key_statistics,
-    parse_key,
+    parse_keys,
 )
 from gnomon.shadow.metadata import (
     UNCHANGING,
@@ -61,6 +61,7 @@ from gnomon.shadow.storage import (
     storage_at,
     through,
 )
+from gnomon.shadow.values import given_keys
 from gnomon.sources import Pointer, detect
 
 NUMBERED = ("parquet", "orc")  # formats whose pointers are row numbers
@@ -414,8 +415,7 @@ class Index:
         `where` gives partition columns a value, or a list of values of which one must match. Each method with `where`
         raises PartitionNotFound, a UsageError, for a value that no partition has."""
         view = self._view
-        for key in keys:
-            parse_key(key, view.spec)
+        parse_keys(given_keys(keys), view.spec)
         view.checked_columns(columns)
         view.where(where)
 
@@ -448,7 +448,7 @@ class Index:
         start = time.perf_counter_ns()
         view, stats = state.view, query.stats
         opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
-        wanted = [parse_key(key, view.spec) for key in query.keys]
+        wanted = parse_keys(query.keys, view.spec)
         where = view.where(query.where)
         options = LookupOptions(*query.most_of_a_key, query.each, stats.trace, opens)
         hits = Search(self._lookup, view, wanted, where, options).find(stats.index)

@@ -63,10 +63,11 @@ from gnomon.jobs.dedup import (
     task_shares,
     upsert_rows,
 )
-from gnomon.jobs.load import KEY_PREFIX, common_type, key_names
+from gnomon.jobs.load import common_type
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, as_location, source_storage
+from gnomon.shadow.values import KEY_PREFIX, key_names
 from gnomon.sources import Options, Split
 
 ORDER_PREFIX, HASHED_PREFIX = f"{KEY_PREFIX}order_", f"{KEY_PREFIX}hashed_"

@@ -59,11 +59,12 @@ from gnomon.jobs.dedup import (
     text_of,
     within_names,
 )
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, NoType, gathered, key_names
+from gnomon.jobs.load import LookupCounters, NoType, gathered
 from gnomon.shadow import OpenIndex, ShadowError, UsageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import TEXT
+from gnomon.shadow.values import KEY_PREFIX, key_names
 
 PLACE = f"{KEY_PREFIX}place"
 TEXT_PREFIX = f"{KEY_PREFIX}text_"  # of the texts of partition columns

@@ -29,29 +29,21 @@ from gnomon.indexer.spark import (
     to_buckets,
     with_keys,
 )
-from gnomon.jobs.load import (
-    FILE,
-    KEY_PREFIX,
-    OFFSET,
-    SIZE,
-    SUB_OFFSET,
-    KeyFile,
-    LookupCounters,
-    NoType,
-    as_returned,
-    check_sample,
-    gathered,
-    key_names,
-    narrowing,
-    sample_types,
-    stored_keys,
-    typed_keys,
-)
+from gnomon.jobs.load import FILE, OFFSET, SIZE, SUB_OFFSET, KeyFile, LookupCounters, NoType, check_sample, gathered
 from gnomon.shadow import OpenIndex, UsageError, to_json
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
 from gnomon.shadow.storage import Place
-from gnomon.shadow.values import python_values
+from gnomon.shadow.values import (
+    KEY_PREFIX,
+    as_returned,
+    key_names,
+    narrowing,
+    python_values,
+    sample_types,
+    stored_keys,
+    typed_keys,
+)
 from gnomon.sources import POINTER_COLUMNS
 
 POINTER_FIELDS = [

@@ -52,7 +52,6 @@ from gnomon.jobs.files import check_visible
 from gnomon.jobs.load import (
     ERROR,
     FILE,
-    KEY_PREFIX,
     OFFSET,
     SIZE,
     SUB_OFFSET,
@@ -63,7 +62,6 @@ from gnomon.jobs.load import (
     RowReader,
     check_given,
     check_unreadable,
-    key_names,
     payload_columns,
     runs,
     write_parquet,
@@ -73,6 +71,7 @@ from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import check_names
 from gnomon.shadow.rows_of_files import NamedFiles, RowsOfFiles, named_file
 from gnomon.shadow.storage import Place, patiently, storage_at
+from gnomon.shadow.values import KEY_PREFIX, key_names
 from gnomon.sources import FORMATS, POINTER_COLUMNS, check_options, detect
 from gnomon.sources.pointers import FILENAME
 

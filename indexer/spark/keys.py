@@ -13,9 +13,10 @@ from gnomon.btree.hashing import SEED, hash_int
 from gnomon.indexer.spark.tasks import cores_of
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns
-from gnomon.jobs.load import KEY_PREFIX, NoType, check_given, key_names, typed_key
+from gnomon.jobs.load import NoType, check_given
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.values import KEY_PREFIX, key_names, typed_key
 
 BUCKET = "__gnomon_bucket"
 GIVEN_PREFIX = f"{KEY_PREFIX}of_struct_"

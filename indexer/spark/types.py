@@ -15,17 +15,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from gnomon.base.errors import check_memory
 from gnomon.btree.key_types import key_type
 from gnomon.indexer.spark.versions import IN_UTC, TIME_TYPE, frame_of, is_time, type_of
-from gnomon.jobs.load import (
-    NoType,
-    check_given,
-    common_type,
-    first_refused,
-    in_type,
-    plain_values,
-    reader_of,
-    source_columns,
-)
+from gnomon.jobs.load import NoType, check_given, common_type, first_refused, in_type, reader_of, source_columns
 from gnomon.shadow import OpenIndex, UsageError
+from gnomon.shadow.values import plain_values
 
 LIST_VIEW = "list_view<"  # pyarrow 26 casts a list view with a null at the end to an invalid list
 MICROSECONDS, NANOSECONDS = 6, 9  # digits of a time of day

@@ -34,7 +34,7 @@ def blocks(fence: str) -> list[str]:
 @pytest.mark.process
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, sent, many, ranges, arrow, lazy = blocks("python")
+    one, kept, sent, many, columns, ranges, arrow, lazy = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
@@ -42,6 +42,7 @@ def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     exec(sent, names)
     assert [[row["n"] for row in rows] for rows in names["rows_of_keys"]] == [[3, 3], [4, 4]]
     exec(many, names)
+    exec(columns, names)
     exec(ranges, names)
     assert [row["url"][-1] for row in (*names["first"], *names["last"])] == ["2", "2", "3", "3", "9"]
     exec(arrow, names)

@@ -26,7 +26,7 @@ from gnomon.jobs.dedup.row_digest import digest_of, row_count
 from gnomon.jobs.dedup.row_search import KEY_BYTES, KEY_ROWS, NothingFound, equality_deleted, rows_of_keys
 from gnomon.jobs.dedup.staging import CHANGE_COUNTS, FILES, WRITTEN, BatchRows, Staged, Staging
 from gnomon.jobs.dedup.target import Target, check_writable
-from gnomon.jobs.load import KeyFile, gathered, key_names, missing_keys, reader_of, typed_keys
+from gnomon.jobs.load import KeyFile, gathered, reader_of
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.commit import find_batch, plan_commit
@@ -34,6 +34,7 @@ from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, patiently
 from gnomon.shadow.tables import Change, LakeSource, check_deletes, clear_attempts, commit_change
+from gnomon.shadow.values import key_names, missing_keys, typed_keys
 
 KEYS = "keys"
 

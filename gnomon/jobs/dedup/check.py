@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import adjacent, comparable, stored_values
-from gnomon.jobs.load import KEY_PREFIX, LookupCounters, is_text, key_names, narrowing, stored_keys
+from gnomon.jobs.load import LookupCounters
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.metadata import IndexSpec, check_names
-from gnomon.shadow.values import shown_key, to_json
+from gnomon.shadow.values import KEY_PREFIX, is_text, key_names, narrowing, shown_key, stored_keys, to_json
 
 SCOPES = ("table", "partition")
 NULL_KEYS = ("dedup", "keep", "reject")

@@ -33,12 +33,13 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import LookupCounters, NoType, gathered, key_names, typed_keys
+from gnomon.jobs.load import LookupCounters, NoType, gathered
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import numbered
+from gnomon.shadow.values import key_names, typed_keys
 from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter
 from gnomon.sources import Options
 from gnomon.sources.types import int64s

@@ -17,9 +17,9 @@ from pyarrow import types
 from gnomon.base.json_forms import MICROS
 from gnomon.btree.hashing import xxhash64_columns
 from gnomon.jobs.dedup.source_cast import form_of
-from gnomon.jobs.load import NoType, common_type, plain_values
+from gnomon.jobs.load import NoType, common_type
 from gnomon.shadow import to_json
-from gnomon.shadow.values import python_values
+from gnomon.shadow.values import plain_values, python_values
 from gnomon.sources.types import conform
 
 WORD = 1 << 64

@@ -14,10 +14,11 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import stored_array
 from gnomon.jobs.dedup.batch_plan import Held
-from gnomon.jobs.load import KEY_PREFIX, is_text, source_columns, typed_key
+from gnomon.jobs.load import source_columns
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, KeyColumn
 from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, partition_stored, value_text
+from gnomon.shadow.values import KEY_PREFIX, is_text, typed_key
 
 IsKind = Callable[[pa.DataType], bool]
 # Types whose values have the same text in each engine, with the pattern of these texts.

@@ -35,7 +35,6 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.rejected import SideFilesAt
 from gnomon.jobs.dedup.row_digest import digest_of
 from gnomon.jobs.files import check_visible
-from gnomon.jobs.load import KEY_PREFIX, key_names
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import OpenIndex
 from gnomon.shadow.commit import AppendedFile
@@ -43,6 +42,7 @@ from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Storage, storage_at
 from gnomon.shadow.tables import govern_table
+from gnomon.shadow.values import KEY_PREFIX, key_names
 from gnomon.sources import Writer, check_written, open_writer
 
 DIGEST, NULLS = f"{KEY_PREFIX}digest", f"{KEY_PREFIX}nulls"  # the hash of a row; whether its key holds a null

@@ -1,6 +1,6 @@
 """The rows of many keys.
 
-- `key_columns`   keys of a sample, or of a file, in the types of an index
+- `key_files`     key columns of files
 - `columns`       the columns of a load, and their types
 - `batches`       batches of rows, joined, divided and written
 - `row_reader`    pointers to rows
@@ -20,21 +20,7 @@ from gnomon.jobs.load.columns import (
     reader_of,
     source_columns,
 )
-from gnomon.jobs.load.key_columns import (
-    KEY_PREFIX,
-    KeyFile,
-    as_returned,
-    is_text,
-    key_file,
-    key_names,
-    missing_keys,
-    narrowing,
-    plain_values,
-    sample_types,
-    stored_keys,
-    typed_key,
-    typed_keys,
-)
+from gnomon.jobs.load.key_files import KeyFile, key_file
 from gnomon.jobs.load.load_locally import LoadRequest, load, load_locally
 from gnomon.jobs.load.row_reader import (
     ERROR,
@@ -52,7 +38,6 @@ from gnomon.jobs.load.row_reader import (
 __all__ = [
     "ERROR",
     "FILE",
-    "KEY_PREFIX",
     "OFFSET",
     "SIZE",
     "SUB_OFFSET",
@@ -64,7 +49,6 @@ __all__ = [
     "NoType",
     "OutputColumns",
     "RowReader",
-    "as_returned",
     "check_given",
     "check_sample",
     "check_unreadable",
@@ -72,21 +56,12 @@ __all__ = [
     "first_refused",
     "gathered",
     "in_type",
-    "is_text",
     "key_file",
-    "key_names",
     "load",
     "load_locally",
-    "missing_keys",
-    "narrowing",
     "payload_columns",
-    "plain_values",
     "reader_of",
     "runs",
-    "sample_types",
     "source_columns",
-    "stored_keys",
-    "typed_key",
-    "typed_keys",
     "write_parquet",
 ]

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from gnomon.jobs.load.batches import gathered
 from gnomon.jobs.load.columns import check_sample, check_unreadable, in_type, payload_columns, reader_of, source_columns
-from gnomon.jobs.load.key_columns import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
 from gnomon.jobs.load.row_reader import (
     ERROR,
     FILE,
@@ -27,6 +26,7 @@ from gnomon.jobs.load.row_reader import (
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place, patiently
+from gnomon.shadow.values import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
 from gnomon.sources.types import int64s
 
 PORTION_ROWS, PORTION_BYTES = 4_000_000, 256 << 20  # of keys that are looked up together

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnomon.btree.keys import Key
-from gnomon.shadow.errors import BeyondBound, UsageError
+from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch.fetcher import Fetcher, Located, Part, row_bytes
 from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.lookup import Hit, Hits, ParsedKey, entry_rows
 from gnomon.shadow.metadata import View, check_names, check_number
 from gnomon.shadow.storage import check_deadline
+from gnomon.shadow.values import given_keys
 
 # Iterables that are no list of keys: their items are characters, bytes, columns, or in no order.
-NOT_KEYS = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
 
 SHARE_BYTES = 16 << 20  # approximate size in memory of the rows that are read before they are counted
 NUMBER_BYTES = 8  # of a value that is neither text nor bytes
@@ -117,7 +117,7 @@ class Query:
     `each`, the error of a key is its answer and is not raised. `reserve` is called before rows are read, with an
     estimate of the bytes that the rows take in memory; it may refuse them by an exception."""
 
-    keys: Sequence[object]
+    keys: Any  # as `given_keys` takes them
     stats: FetchStats
     where: Mapping[str, object] | None = None
     columns: Sequence[str] | None = None
@@ -128,11 +128,7 @@ class Query:
 
     def __post_init__(self) -> None:
         """Raise UsageError for arguments that would give a wrong or empty answer in silence."""
-        if not isinstance(self.keys, (list, tuple)):
-            is_flat = len(getattr(self.keys, "shape", (1,))) == 1  # a data frame yields the names of its columns
-            if not is_flat or isinstance(self.keys, NOT_KEYS) or not isinstance(self.keys, Iterable):
-                raise UsageError("keys", expected="a list of keys", found=repr(self.keys))
-            self.keys = list(self.keys)  # a generator is read once
+        self.keys = given_keys(self.keys)
         check_names("columns", self.columns)
         check_number("limit", self.limit)
         check_number("most_rows", self.bounds.rows)

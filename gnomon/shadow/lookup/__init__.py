@@ -34,7 +34,7 @@ from gnomon.shadow.lookup.index_files import (
 )
 from gnomon.shadow.lookup.key_statistics import KeyStatistics, key_statistics
 from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
-from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key
+from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key, parse_keys
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
 from gnomon.shadow.lookup.ranges import (
     AT_LEAST,
@@ -95,6 +95,7 @@ __all__ = [
     "open_filter",
     "open_index_file",
     "parse_key",
+    "parse_keys",
     "range_of_key",
     "ranges_of",
     "read_index_file",

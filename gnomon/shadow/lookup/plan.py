@@ -11,13 +11,13 @@ import pyarrow as pa
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.hashing import plain_column, xxhash64, xxhash64_columns
 from gnomon.btree.key_types import Stored
-from gnomon.btree.keys import Key, stored_array
+from gnomon.btree.keys import Key, stored_array, stored_values
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.index_files import BloomFilters, Flags, IndexFileCache, Numbers, Places
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
 from gnomon.shadow.storage import CacheCounts, Storage
 from gnomon.shadow.tables import as_partition_value
-from gnomon.shadow.values import read_key
+from gnomon.shadow.values import missing_keys, read_key, typed_key, typed_keys
 
 FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
 Where = tuple[tuple[str, Stored], ...]  # partition columns with a value each
@@ -52,11 +52,43 @@ def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
     return parse_values(values, spec)
 
 
+def parse_keys(keys: Sequence[object] | pa.Array, spec: IndexSpec) -> list[ParsedKey]:
+    """Keys in the forms of `parse_key`, or an array of the values of one column, or of structs with all columns.
+    UsageError also for an array with a value that the type of the index does not hold."""
+    if not isinstance(keys, pa.Array):
+        return [parse_key(key, spec) for key in keys]
+    if pa.types.is_struct(keys.type):
+        batch = pa.RecordBatch.from_arrays(keys.flatten(), keys.type.names)
+    elif len(spec.keys) == 1:
+        batch = pa.RecordBatch.from_arrays([keys], [spec.keys[0].name])
+    else:
+        names = ", ".join(column.name for column in spec.keys)
+        raise UsageError("keys", expected=f"a table with the columns {names}", found=f"an array of {keys.type}")
+    if missing := missing_keys(batch.schema, spec):
+        raise UsageError(
+            f"keys: the key column {', '.join(missing)} is missing; it has {', '.join(batch.schema.names)}"
+        )
+    arrays, _ = typed_keys(batch, spec, "keys", all_held=True)
+    pairs = list(zip(spec.keys, arrays, strict=True))
+    stored = [stored_values(array, column.type) for column, array in pairs if not column.partition]
+    places = [(column, array.to_pylist()) for column, array in pairs if column.partition]
+    return [
+        ParsedKey(
+            tuple(values[row] for values in stored),
+            tuple((one.name, as_partition_value(values[row], one.type, one.name)) for one, values in places),
+        )
+        for row in range(len(keys))
+    ]
+
+
 def parse_values(values: Sequence[object], spec: IndexSpec) -> ParsedKey:
     """The first columns of a key from their values: all of them, or fewer."""
     stored: list[Any] = []
     where: list[tuple[str, Stored]] = []
     for column, value in zip(spec.keys, values, strict=False):
+        if isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
+            array = pa.array(np.array([value])) if isinstance(value, np.generic) else pa.repeat(value, 1)
+            value = stored_values(typed_key(array, column, "the key", all_held=True), column.type)[0]
         if column.partition:
             where.append((column.name, as_partition_value(value, column.type, column.name)))
         else:

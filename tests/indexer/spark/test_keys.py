@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 from gnomon.commands.failures import one_line
 from gnomon.indexer.spark import with_keys
-from gnomon.jobs.load import key_names, typed_keys
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.values import key_names, typed_keys
 from tests.jobs.load.test_key_columns import TEXTS
 from tests.spark_fixtures import to_arrow
 

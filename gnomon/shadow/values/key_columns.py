@@ -1,11 +1,10 @@
-"""Keys of a sample, or of a file, in the types of an index.
+"""Keys in columns, in the types of an index.
 
 Text is read as on the command line. Values of another type are compared by their value: the integer 5 and the float 5.0
 are one key. A value that no value of the index's type equals has no row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -19,13 +18,9 @@ from gnomon.base.json_forms import DIGITS
 from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, is_number_of_units, key_type, mean_the_same, source_type, value_type
 from gnomon.btree.keys import key_array, stored_array, type_of_arrow
-from gnomon.jobs.files import Described, describe, listed
-from gnomon.shadow.errors import SourceNotFound, UsageError
-from gnomon.shadow.metadata import IndexSpec, KeyColumn, source_root
-from gnomon.shadow.storage import FileInfo, storage_at
-from gnomon.shadow.values import has_form, read_key, shown_key
-from gnomon.sources import Options, Split, open_source
-from gnomon.sources.types import to_ddl
+from gnomon.shadow.errors import UsageError
+from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
 
 PLAIN_INTEGERS = r"^-?[0-9]{1,18}$"  # texts that Arrow's cast reads as `read_key` does
 KEY_PREFIX = "__gnomon_key_"
@@ -238,67 +233,24 @@ def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()
     return {column: batch.column(name) for column, name in names.items()}
 
 
-CSV_ENDINGS, JSON_ENDINGS = (".csv", ".tsv"), (".json", ".jsonl", ".ndjson")
+NOT_KEYS = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
 
 
-@dataclass(frozen=True)
-class KeyFile:
-    """The key columns of a file, or of the files of a folder. `schema` has their types: text, where CSV or JSON lines
-    hold them. `pieces` are ranges of the files, in the order of their paths, below `root`."""
-
-    root: str
-    format: str
-    options: Options
-    pieces: Sequence[tuple[FileInfo, Split]]
-    schema: pa.Schema
-
-    def batches(self, pieces: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of all pieces, or of the pieces with these numbers. StalePointer where a file changed since it was
-        opened."""
-        storage = storage_at(self.root)
-        for info, split in self.pieces if pieces is None else map(self.pieces.__getitem__, pieces):
-            with listed(storage, info) as reader:
-                source = open_source(reader, self.format, self.options)
-                there = [name for name in self.schema.names if name in source.schema.names]
-                for batch in source.scan(reader, there, split):
-                    found = dict(zip(there, batch.columns, strict=False))  # drops the pointer columns
-                    arrays = [found.get(name, pa.nulls(batch.num_rows)) for name in self.schema.names]
-                    yield pa.RecordBatch.from_arrays(arrays, self.schema.names).cast(self.schema)
-
-
-def key_file(path: str, names: Sequence[str]) -> KeyFile:
-    """The key columns with these names of a file, or of the files of a folder. The format comes from the ending of the
-    path, by default Parquet. UsageError where no file has one of the columns, or where files differ in its type."""
+def given_keys(keys: object) -> list[object] | tuple[object, ...] | pa.Array:
+    """Keys as a caller gives them: a list of keys, or what yields them; an array of Arrow, numpy, pandas or Polars with
+    the values of one column; or a table of theirs with the key columns, which becomes an array of structs. UsageError
+    for another object."""
+    if isinstance(keys, (list, tuple)):
+        return keys
     try:
-        root = source_root(path)
-    except SourceNotFound:
-        raise UsageError("no such file or folder; expected keys there", path) from None
-    format, options = _format(path, names)
-    described = describe(root, format, options, False, root.list(), names)
-    there = dict.fromkeys(name for one in described for name in one.schema.names)
-    missing = [name for name in names if name not in there]
-    if missing:
-        raise UsageError(
-            f"the key column {', '.join(missing)} is missing; it has {', '.join(there) or 'no columns'}", path
-        )
-    schema = pa.schema([pa.field(name, _type(described, name, path)) for name in names])
-    pieces = [(one.entry.info, split) for one in described for split in one.splits]
-    return KeyFile(root.storage.root, format, options, pieces, schema)
-
-
-def _format(path: str, names: Sequence[str]) -> tuple[str, Options]:
-    if path.lower().endswith(CSV_ENDINGS):
-        return "csv", {"whole_file": "true"}
-    if path.lower().endswith(JSON_ENDINGS):
-        return "jsonl", {"whole_file": "true", "schema": to_ddl(pa.schema([(name, pa.string()) for name in names]))}
-    return "parquet", {}
-
-
-def _type(described: Sequence[Described], name: str, path: str) -> pa.DataType:
-    kinds = {one.schema.field(name).type for one in described if name in one.schema.names}
-    kinds = {kind for kind in kinds if not pa.types.is_null(kind)} or {pa.null()}
-    if len(kinds) > 1:
-        raise UsageError(
-            f"the key column {name} is {' and '.join(map(str, kinds))} in its files; expected one type", path
-        )
-    return next(iter(kinds))
+        if hasattr(keys, "__arrow_c_stream__"):
+            return pa.chunked_array(keys).combine_chunks()
+        if hasattr(keys, "__arrow_c_array__") or hasattr(keys, "__array__"):
+            return pa.array(keys)
+    except (TypeError, ValueError, pa.ArrowException):  # objects of several types, or of none that Arrow has
+        if getattr(keys, "ndim", 1) == 1 and hasattr(keys, "tolist"):
+            return list(keys.tolist())
+    else:
+        if isinstance(keys, Iterable) and not isinstance(keys, NOT_KEYS):
+            return list(keys)
+    raise UsageError("keys", expected="a list of keys, or a table or an array of them", found=repr(keys))

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.btree.key_types import MAPPED, key_type
-from gnomon.jobs.load import typed_keys
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
+from gnomon.shadow.values import typed_keys
 
 NS = 1_767_270_600_123_456_789
 
