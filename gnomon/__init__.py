@@ -10,6 +10,8 @@
   Arrow.
 - `load`, `filter_new`, `append_new` and the other jobs take a SparkSession (`pip install 'gnomon-index[spark]'`).
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
+- `compact`, `rebucket`, `vacuum`, `verify`, `history`, `find_all_versions` and `prove_erased` do what the commands do.
+- A job takes the path or URL of an index, or an open `Index`.
 - Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
   `action`.
 
@@ -21,8 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnomon.__main__ import main
+    from gnomon.base.errors import GnomonError
+    from gnomon.btree.errors import (
+        BTreeError,
+        DamagedIndexFile,
+        Irregular,
+        KeyTypeError,
+        UnsortedKeys,
+    )
     from gnomon.indexer import (
         DedupResult,
+        ExecutorsUnfit,
         IndexManager,
         Origin,
         append_batches,
@@ -40,6 +51,7 @@ if TYPE_CHECKING:
         read_index,
         register,
         ship,
+        task_errors,
         upsert,
         write_btree,
     )
@@ -50,53 +62,99 @@ if TYPE_CHECKING:
     from gnomon.service.settings import Settings
     from gnomon.shadow import (
         Answer,
-        BTreeError,
-        DamagedIndexFile,
-        DamagedMetadata,
         FetchStats,
-        FilesVanished,
-        GnomonError,
         Index,
-        IndexNotFound,
-        KeyTypeError,
-        NewerFormat,
-        PartitionNotFound,
         RangeQuery,
-        ShadowError,
-        SnapshotNotFound,
-        SourceError,
-        SourceNotFound,
-        SpecMismatch,
-        StalePointer,
         Trace,
-        UnknownColumn,
-        UsageError,
         key_filter,
         open_index,
         to_json,
     )
+    from gnomon.shadow.errors import (
+        AlreadyExists,
+        BeyondBound,
+        BuildFailed,
+        CommitLost,
+        ConcurrentCommit,
+        DamagedMetadata,
+        Denied,
+        FileChanged,
+        FilesGone,
+        FilesVanished,
+        IndexBehind,
+        IndexFileGone,
+        IndexNotFound,
+        NewerFormat,
+        OutOfTime,
+        PartitionNotFound,
+        ShadowError,
+        SnapshotNotFound,
+        SourceNotFound,
+        SpecMismatch,
+        StorageError,
+        TableChanged,
+        UnknownColumn,
+        Unreachable,
+        Unreadable,
+        UnsafeStore,
+        UsageError,
+    )
+    from gnomon.shadow.maintenance import CompactResult, Record, VacuumResult, compact, history, rebucket, vacuum
     from gnomon.shadow.polars_scan import scan_polars
+    from gnomon.shadow.search import AllVersions, Erasure, find_all_versions, prove_erased
+    from gnomon.shadow.verify import Report, verify
+    from gnomon.sources.errors import (
+        ColumnNotFound,
+        DamagedSource,
+        NotReadBack,
+        OptionError,
+        SourceError,
+        StalePointer,
+        UnsupportedFormat,
+    )
 
 __all__ = [
+    "AllVersions",
+    "AlreadyExists",
     "Answer",
     "BTreeError",
+    "BeyondBound",
+    "BuildFailed",
     "BuildResult",
     "ChangeResult",
+    "ColumnNotFound",
+    "CommitLost",
+    "CompactResult",
+    "ConcurrentCommit",
     "DamagedIndexFile",
     "DamagedMetadata",
+    "DamagedSource",
     "DedupResult",
+    "Denied",
+    "Erasure",
+    "ExecutorsUnfit",
     "FetchStats",
+    "FileChanged",
+    "FilesGone",
     "FilesVanished",
     "GnomonError",
     "ImportResult",
     "Index",
+    "IndexBehind",
+    "IndexFileGone",
     "IndexManager",
     "IndexNotFound",
+    "Irregular",
     "KeyTypeError",
     "NewerFormat",
+    "NotReadBack",
+    "OptionError",
     "Origin",
+    "OutOfTime",
     "PartitionNotFound",
     "RangeQuery",
+    "Record",
+    "Report",
     "Settings",
     "ShadowError",
     "SnapshotNotFound",
@@ -104,19 +162,30 @@ __all__ = [
     "SourceNotFound",
     "SpecMismatch",
     "StalePointer",
+    "StorageError",
+    "TableChanged",
     "Trace",
     "UnknownColumn",
+    "Unreachable",
+    "Unreadable",
+    "UnsafeStore",
+    "UnsortedKeys",
+    "UnsupportedFormat",
     "UsageError",
+    "VacuumResult",
     "WriteResult",
     "append_batches",
     "append_new",
     "batch_digest",
     "build",
+    "compact",
     "create_app",
     "declare_table",
     "delete",
     "export_dione",
     "filter_new",
+    "find_all_versions",
+    "history",
     "import_dione",
     "join_with_index",
     "key_filter",
@@ -124,17 +193,23 @@ __all__ = [
     "load_by_index",
     "main",
     "open_index",
+    "prove_erased",
     "read_batch",
     "read_index",
+    "rebucket",
     "register",
     "scan_polars",
     "ship",
+    "task_errors",
     "to_json",
     "upsert",
+    "vacuum",
+    "verify",
     "write_btree",
 ]
 
 _OF_SPARK = {
+    "ExecutorsUnfit",
     "IndexManager",
     "append_batches",
     "append_new",
@@ -150,6 +225,7 @@ _OF_SPARK = {
     "read_index",
     "register",
     "ship",
+    "task_errors",
     "upsert",
     "write_btree",
 }
@@ -175,7 +251,23 @@ _MODULES = {
     "create_app": "gnomon.service.application",
     "main": "gnomon.__main__",
     "scan_polars": "gnomon.shadow.polars_scan",
+    "CompactResult": "gnomon.shadow.maintenance",
+    "Record": "gnomon.shadow.maintenance",
+    "VacuumResult": "gnomon.shadow.maintenance",
+    "compact": "gnomon.shadow.maintenance",
+    "history": "gnomon.shadow.maintenance",
+    "rebucket": "gnomon.shadow.maintenance",
+    "vacuum": "gnomon.shadow.maintenance",
+    "AllVersions": "gnomon.shadow.search",
+    "Erasure": "gnomon.shadow.search",
+    "find_all_versions": "gnomon.shadow.search",
+    "prove_erased": "gnomon.shadow.search",
+    "Report": "gnomon.shadow.verify",
+    "verify": "gnomon.shadow.verify",
 }
+
+
+_OF_ERRORS = ("gnomon.shadow.errors", "gnomon.sources.errors", "gnomon.btree.errors")
 
 
 def _imported(name: str) -> Any:
@@ -189,7 +281,11 @@ def _imported(name: str) -> Any:
     if name in _OF_JOBS and not importlib.import_module("gnomon.jobs.build").has_spark():
         module = _OF_JOBS[name]  # the same job, for this process alone
     try:
-        found = getattr(importlib.import_module(module), name)
+        imported = importlib.import_module(module)
+        if not hasattr(imported, name):  # an error that the shadow does not name
+            of_errors = map(importlib.import_module, _OF_ERRORS)
+            imported = next(one for one in of_errors if hasattr(one, name))
+        found = getattr(imported, name)
     except ModuleNotFoundError as error:
         extra = {"gnomon.indexer": "spark", "gnomon.service": "service"}.get(".".join(module.split(".")[:2]))
         if extra is None or (error.name or "").partition(".")[0] == "gnomon":
@@ -201,7 +297,7 @@ def _imported(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return [*__all__, "__version__"]
 
 
 if not TYPE_CHECKING:  # with it, a type checker would accept any name

@@ -14,13 +14,14 @@ from gnomon.indexer.datasource import declare_table, read_index, register
 from gnomon.indexer.dedup import append_batches, append_new, filter_new, read_batch, upsert
 from gnomon.indexer.dione import IndexManager, export_dione
 from gnomon.indexer.join import join_with_index, load, load_by_index
-from gnomon.indexer.spark import ship
+from gnomon.indexer.spark import ExecutorsUnfit, ship, task_errors
 from gnomon.jobs.build import BuildResult, WriteResult
 from gnomon.jobs.dedup import DedupResult, Origin, batch_digest
 
 __all__ = [
     "BuildResult",
     "DedupResult",
+    "ExecutorsUnfit",
     "IndexManager",
     "Origin",
     "WriteResult",
@@ -39,6 +40,7 @@ __all__ = [
     "read_index",
     "register",
     "ship",
+    "task_errors",
     "upsert",
     "write_btree",
 ]

@@ -12,7 +12,6 @@ from gnomon.commands.output import IndexFolder, complain, counted, print_json, s
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.search import prove_erased as prove
-from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import MAIN
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
@@ -50,7 +49,7 @@ def find(
     opened, keys = OpenIndex.of(index), list(key_texts(keys, None))
     if prove_erased:
         return _prove(index, [parse_key_argument(key, opened) for key in keys], keys, json)
-    found = find_all_versions(storage_at(index), [parse_key_argument(key, opened) for key in keys], orphans)
+    found = find_all_versions(index, [parse_key_argument(key, opened) for key in keys], orphans)
     for row in found.rows:
         if json:
             print_json({**row.to_json(), "key": keys[row.key]})
@@ -68,7 +67,7 @@ def find(
 
 def _prove(index: str, keys: Sequence[object], texts: Sequence[str], json: bool) -> int:
     """Prove that no file holds the keys. The keys of a report are those of `texts`."""
-    found = prove(storage_at(index), keys)
+    found = prove(index, keys)
     if json:
         shown = found.to_json()
         print_json({**shown, "holders": [{**one.to_json(), "key": texts[one.key]} for one in found.holders]})

@@ -332,7 +332,7 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="Print each snapshot as a JSON line.")] = False,
 ) -> int:
     """Show the kept snapshots, the newest last; gnomon get --snapshot reads one of them."""
-    records = read_history(storage_at(index))
+    records = read_history(index)
     if not json:
         say("snapshot  committed                    operation        rows  segments  buckets  what")
     for record in records:

@@ -13,7 +13,6 @@ from gnomon.shadow.maintenance import compact as compact_index
 from gnomon.shadow.maintenance import rebucket as rebucket_index
 from gnomon.shadow.maintenance import vacuum as vacuum_index
 from gnomon.shadow.metadata import BucketOrder
-from gnomon.shadow.storage import storage_at
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -25,7 +24,7 @@ def compact(
     json: Json = False,
 ) -> None:
     """Merge the segments of many builds into one, without dead entries. Answers stay the same."""
-    result = compact_index(storage_at(index), partition)
+    result = compact_index(index, partition)
     if json:
         print_json(result.to_json())
     elif not result.committed:
@@ -62,7 +61,7 @@ def rebucket(
     stay the same."""
     if buckets is None and flat is None and order is None:
         raise UsageError("no change; expected --buckets, --order, --flat or --partitioned")
-    result = rebucket_index(storage_at(index), buckets, flat, order)
+    result = rebucket_index(index, buckets, flat, order)
     if json:
         print_json(result.to_json())
     elif not result.committed:
@@ -85,7 +84,7 @@ def vacuum(
     json: Json = False,
 ) -> None:
     """Remove old snapshots, the files that only they need, and files that crashed builds left at least a day ago."""
-    result = vacuum_index(storage_at(index), parse_duration(grace), keep, dry_run)
+    result = vacuum_index(index, parse_duration(grace), keep, dry_run)
     if json:
         print_json(result.to_json())
         return

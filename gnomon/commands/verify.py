@@ -6,7 +6,6 @@ import typer
 
 from gnomon.commands.exit_codes import FAILED, FOUND, UNCHECKED
 from gnomon.commands.output import IndexFolder, counted, megabytes, print_json, say
-from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import ENTRIES_PER_FILE, PlainTable, Report
 from gnomon.shadow.verify import verify as verify_index
 
@@ -29,7 +28,7 @@ def verify(
 ) -> int:
     """Read every file of an index and follow pointers to rows. Prints each fault; exit code 3 when there is one,
     4 where the table has removed the metadata of the version that the index covers, and all else is sound."""
-    report = verify_index(storage_at(index), None if all else ENTRIES_PER_FILE, snapshot)
+    report = verify_index(index, None if all else ENTRIES_PER_FILE, snapshot)
     if json:
         print_json(report.to_json())
     else:

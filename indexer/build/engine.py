@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.build.write import check_on_disk, likely_beginning, scan, write_index_files
-from gnomon.indexer.spark import as_raised, cores_of, hands_errors_over, spark_stage
+from gnomon.indexer.spark import cores_of, hands_errors_over, spark_stage, task_errors
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
@@ -148,7 +148,7 @@ class SparkEngine:
             return _write(self.spark, storage, root, spec, segment, described)
 
     def errors(self) -> AbstractContextManager[None]:
-        return as_raised()
+        return task_errors()
 
 
 def on_spark(

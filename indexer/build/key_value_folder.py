@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gnomon.indexer.build.write import GROUP, shared_beginning, write_values
-from gnomon.indexer.spark import as_raised, column
+from gnomon.indexer.spark import column, task_errors
 from gnomon.jobs.build import (
     HeldRows,
     LocalValues,
@@ -68,7 +68,7 @@ class SparkValues:
         if not is_cached:
             named.persist()
         try:
-            with as_raised():
+            with task_errors():
                 yield _SparkRows(named, spec)
         finally:
             if not is_cached:

@@ -27,7 +27,6 @@ from gnomon.indexer.spark import (
     DataSourceReader,
     DataSourceWriter,
     InputPartition,
-    as_raised,
     check_sources,
     handing_over,
     hands_errors_over,
@@ -35,6 +34,7 @@ from gnomon.indexer.spark import (
     made_active,
     map_batches,
     open_in_worker,
+    task_errors,
 )
 from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.lookup import (
@@ -99,7 +99,7 @@ def read_index(
         reader = reader.option("columns", json.dumps(list(columns)))
     if payload:
         reader = reader.option("payload", "true" if payload is True else json.dumps(list(payload)))
-    with as_raised():
+    with task_errors():
         return reader.load(as_location(index))
 
 

@@ -21,7 +21,6 @@ from gnomon.indexer.spark import (
     ReadColumn,
     arrow_schema,
     as_frame,
-    as_raised,
     column,
     context_of,
     cores_of,
@@ -29,6 +28,7 @@ from gnomon.indexer.spark import (
     spark_stage,
     spark_type,
     spark_types,
+    task_errors,
     with_read_columns,
 )
 from gnomon.jobs import Progress, Stages
@@ -338,7 +338,7 @@ class _SparkReading:
         return {row.name for row in tasks.mapInArrow(named, "name string").distinct().collect()}
 
     def errors(self) -> AbstractContextManager[None]:
-        return as_raised()
+        return task_errors()
 
 
 def _scan(

@@ -230,9 +230,10 @@ def decoded(error: BaseException) -> GnomonError | None:
 
 
 @contextmanager
-def as_raised() -> Iterator[None]:
+def task_errors() -> Iterator[None]:
     """Raise the error of Gnomon that ended a task, or ExecutorsUnfit where the workers' Python cannot run Gnomon's
-    tasks. Other errors pass unchanged."""
+    tasks. Other errors pass unchanged. For actions on the frames that `load` and others return, which fail with an
+    error of Spark: `with task_errors(): frame.count()`."""
     try:
         yield
     except SPARK_ERRORS as error:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gnomon import shadow
 from gnomon.indexer import build
-from gnomon.shadow import open_index
+from gnomon.shadow import OpenIndex, open_index
 from tests.shadow.make_index import index_source, write_source
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def blocks(fence: str) -> list[str]:
 @pytest.mark.process
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, sent, many, columns, ranges, arrow, lazy = blocks("python")
+    one, kept, sent, many, columns, ranges, arrow, lazy, maintenance = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
@@ -49,6 +49,8 @@ def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(names["frame"]) == len(names["polars_frame"]) == 4
     exec(lazy, names)
     assert len(names["of_a_site"]) == 20
+    exec(maintenance, names)
+    assert (names["index"].snapshot, OpenIndex.of(names["index"]).spec.buckets) == (2, 2)
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"<Index {home}/lake/crawl_index: snapshot 1, 20 rows by url>"
     assert shown[1:4] == ["https://a.example/3 [3, 3]", "https://a.example/4 [4, 4]", "https://a.example/nowhere []"]

@@ -1,6 +1,7 @@
 """`import gnomon`: the public names, imported when they are used, with their types."""
 
 import ast
+import importlib
 import inspect
 import re
 import subprocess
@@ -55,6 +56,30 @@ def test_each_name_is_there_for_programs_and_for_type_checkers() -> None:
     for name in gnomon.__all__:
         assert getattr(gnomon, name).__name__ == name
         assert name in dir(gnomon)
+
+
+def test_completion_offers_what_is_for_users_alone() -> None:
+    assert sorted(dir(gnomon)) == sorted([*gnomon.__all__, "__version__"])
+
+
+def test_each_error_that_a_call_raises_is_a_name_of_gnomon() -> None:
+    """Also the ones of modules that only some calls import."""
+    modules = ("gnomon.btree.errors", "gnomon.sources.errors", "gnomon.shadow.errors")
+    found = {
+        name: value
+        for module in map(importlib.import_module, modules)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, gnomon.GnomonError)
+    }
+    assert len(found) > 30
+    assert {name for name in found if getattr(gnomon, name, None) is not found[name]} == {"TooMany"} & found.keys()
+
+
+def test_each_name_that_the_docs_give_is_there() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    named = {name for page in pages for name in re.findall(r"\bgnomon\.([A-Za-z_]\w*)\(", page.read_text("utf-8"))}
+    assert len(named) >= 10
+    assert {name for name in named if not hasattr(gnomon, name)} == set()
 
 
 def test_help_shows_what_each_name_is_for() -> None:

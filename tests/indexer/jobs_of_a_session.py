@@ -30,7 +30,7 @@ from gnomon.indexer import (
     read_index,
     write_btree,
 )
-from gnomon.indexer.spark import JobCounters, as_raised
+from gnomon.indexer.spark import JobCounters, task_errors
 
 job = importlib.import_module("gnomon.jobs.build.job")  # in the package, `build` is the function
 SEGMENT = "20260101T000000-000000000000"
@@ -156,7 +156,7 @@ def counted(spark: SparkSession, index: str, sample: DataFrame, batch: DataFrame
 
 def _refusal(call: Callable[[], object]) -> list[str]:
     try:
-        with as_raised():
+        with task_errors():
             call()
     except GnomonError as error:
         return [type(error).__name__, str(error).split(";")[0].split(" (")[0]]  # not in Spark's words

@@ -26,7 +26,7 @@ from gnomon.jobs.dedup.row_digest import digest_of, row_count
 from gnomon.jobs.dedup.row_search import KEY_BYTES, KEY_ROWS, NothingFound, equality_deleted, rows_of_keys
 from gnomon.jobs.dedup.staging import CHANGE_COUNTS, FILES, WRITTEN, BatchRows, Staged, Staging
 from gnomon.jobs.dedup.target import Target, check_writable
-from gnomon.jobs.load import KeyFile, gathered, reader_of
+from gnomon.jobs.load import KeyFile, gathered
 from gnomon.jobs.stages import Progress, Stages, job_span
 from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.commit import find_batch, plan_commit
@@ -34,7 +34,7 @@ from gnomon.shadow.lookup import parse_key
 from gnomon.shadow.metadata import IndexSpec
 from gnomon.shadow.storage import Place, patiently
 from gnomon.shadow.tables import Change, LakeSource, check_deletes, clear_attempts, commit_change
-from gnomon.shadow.values import key_names, missing_keys, typed_keys
+from gnomon.shadow.values import check_key_columns, given_keys, key_batch, key_names, typed_keys
 
 KEYS = "keys"
 
@@ -87,14 +87,14 @@ def delete(
 ) -> ChangeResult:
     """Delete every live row of some keys in the table of an index, by one commit of the table.
 
-    `keys` are keys as `Index.fetch` takes them, an Arrow table with the key columns, or a DataFrame of `spark`. With a
+    `keys` are keys as `Index.fetch_many` takes them, or a DataFrame of `spark`. With a
     `batch_id` a second call of the same delete does nothing. Without one, nothing is committed where no key has a row.
     With `dry_run` nothing is written; the result counts the rows, the data files that hold them, and the bytes of these
     files. The work is done in this process.
 
     UsageError, before anything is written, for a source that is no lake table, for a table whose rows Gnomon does not
     delete, and for a null in a key. ConcurrentCommit where others keep committing first: then nothing was changed."""
-    if spark is not None and not isinstance(keys, list | tuple | pa.Table | pa.RecordBatchReader | KeyFile):
+    if spark is not None and hasattr(keys, "selectExpr"):  # a DataFrame of Spark
         names = {key.name: key for key in OpenIndex.of(index).spec.keys}
         columns = [(name, (name,) if name in keys.columns else key.place) for name, key in names.items()]
         keys = keys.selectExpr(*[f"{_quoted(place)} AS {_quoted((name,))}" for name, place in columns]).toArrow()
@@ -290,8 +290,7 @@ class KeyRows:
 
     def __init__(self, keys: Keys, spec: IndexSpec) -> None:
         self.engine: Engine = LocalEngine()
-        self._keys, self._spec = keys, spec
-        self._read = reader_of(keys, KEYS).read_all() if isinstance(keys, pa.RecordBatchReader) else None
+        self._keys, self._spec = keys if isinstance(keys, KeyFile) else given_keys(keys), spec
 
     @property
     def columns(self) -> Mapping[str, str | None]:
@@ -306,10 +305,10 @@ class KeyRows:
         yield from gathered(map(self._checked, self._batches()), KEY_ROWS, KEY_BYTES)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        names, keys = key_names(self._spec), self._keys if self._read is None else self._read
-        if isinstance(keys, KeyFile | pa.Table):
-            for batch in keys.batches() if isinstance(keys, KeyFile) else reader_of(keys, KEYS):
-                self._check_columns(batch.schema)
+        names, keys = key_names(self._spec), self._keys
+        if isinstance(keys, KeyFile | pa.Array):
+            for batch in keys.batches() if isinstance(keys, KeyFile) else [key_batch(keys, self._spec)]:
+                check_key_columns(batch.schema, self._spec)
                 arrays, held = typed_keys(batch, self._spec, KEYS)
                 yield pa.RecordBatch.from_arrays(arrays, names).filter(pa.array(held))
             return
@@ -321,14 +320,6 @@ class KeyRows:
     @property
     def _stored(self) -> list[str]:
         return [key.name for key in self._spec.stored_keys]
-
-    def _check_columns(self, schema: pa.Schema) -> None:
-        if missing := missing_keys(schema, self._spec):
-            raise UsageError(
-                f"{KEYS}: the key column {', '.join(missing)} is missing; it has {', '.join(schema.names)}"
-            )
-        if twice := [key.name for key in self._spec.keys if schema.names.count(key.name) > 1]:
-            raise UsageError(f"{KEYS}: the key column {', '.join(twice)} is there more than once")
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """UsageError for a null: by accident it would delete every row without a key."""

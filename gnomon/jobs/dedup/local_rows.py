@@ -33,7 +33,7 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import LookupCounters, NoType, gathered
+from gnomon.jobs.load import LookupCounters, NoType, gathered, reader_of
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
@@ -108,11 +108,10 @@ class LocalRows:
 
 
 def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
-    """The rows of an Arrow table, or of `read_batch_locally`. UsageError for another object."""
+    """The rows of a table of Arrow, pandas or Polars, or of `read_batch_locally`. UsageError for another object."""
     if isinstance(batch, LocalRows):
         return batch
-    if not isinstance(batch, pa.Table):
-        raise UsageError(f"batch: expected an Arrow table, or what read_batch gives, found {type(batch).__name__}")
+    batch = reader_of(batch, BATCH, "a table of Arrow, pandas or Polars, or what read_batch gives").read_all()
     plain = pa.schema([one.with_type(_plain(one.type)) for one in batch.schema])
     columns = [pc.run_end_decode(one) if pa.types.is_run_end_encoded(one.type) else one for one in batch.columns]
     table = pa.table([one.cast(field.type) for one, field in zip(columns, plain, strict=True)], schema=plain)
@@ -121,10 +120,18 @@ def as_rows(batch: Any, memory: int = MEMORY_BYTES) -> LocalRows:
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     """The type of the values of a dictionary or of run-end encoding. Large strings and string views become strings;
-    binary types likewise."""
+    binary types and lists likewise, also within structs, lists and maps."""
     kind = value_type(kind) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_plain(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type))
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
 
 

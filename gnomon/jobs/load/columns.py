@@ -37,6 +37,9 @@ def reader_of(given: object, what: str, expected: str = "an Arrow table with the
         return given
     try:
         table = pa.table(given)
+    except pa.ArrowException as error:  # a column of objects that Arrow has no type for
+        check_memory(error)
+        raise UsageError(f"{what}: {'; '.join(map(str, error.args))}") from None
     except (TypeError, ValueError):  # of pyarrow, for an object that is no table
         raise UsageError(what, expected=expected, found=type(given).__name__) from None
     if PANDAS in (table.schema.metadata or {}):

@@ -17,7 +17,7 @@ from gnomon.shadow.lookup.index_files import BloomFilters, Flags, IndexFileCache
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
 from gnomon.shadow.storage import CacheCounts, Storage
 from gnomon.shadow.tables import as_partition_value
-from gnomon.shadow.values import missing_keys, read_key, typed_key, typed_keys
+from gnomon.shadow.values import key_batch, read_key, typed_key, typed_keys
 
 FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
 Where = tuple[tuple[str, Stored], ...]  # partition columns with a value each
@@ -57,18 +57,7 @@ def parse_keys(keys: Sequence[object] | pa.Array, spec: IndexSpec) -> list[Parse
     UsageError also for an array with a value that the type of the index does not hold."""
     if not isinstance(keys, pa.Array):
         return [parse_key(key, spec) for key in keys]
-    if pa.types.is_struct(keys.type):
-        batch = pa.RecordBatch.from_arrays(keys.flatten(), keys.type.names)
-    elif len(spec.keys) == 1:
-        batch = pa.RecordBatch.from_arrays([keys], [spec.keys[0].name])
-    else:
-        names = ", ".join(column.name for column in spec.keys)
-        raise UsageError("keys", expected=f"a table with the columns {names}", found=f"an array of {keys.type}")
-    if missing := missing_keys(batch.schema, spec):
-        raise UsageError(
-            f"keys: the key column {', '.join(missing)} is missing; it has {', '.join(batch.schema.names)}"
-        )
-    arrays, _ = typed_keys(batch, spec, "keys", all_held=True)
+    arrays, _ = typed_keys(key_batch(keys, spec), spec, "keys", all_held=True)
     pairs = list(zip(spec.keys, arrays, strict=True))
     stored = [stored_values(array, column.type) for column, array in pairs if not column.partition]
     places = [(column, array.to_pylist()) for column, array in pairs if column.partition]

@@ -7,11 +7,19 @@
 
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, publish_build, rebucket
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
-from gnomon.shadow.maintenance.vacuuming import Record, check_no_other_files, history, newest_records, vacuum
+from gnomon.shadow.maintenance.vacuuming import (
+    Record,
+    VacuumResult,
+    check_no_other_files,
+    history,
+    newest_records,
+    vacuum,
+)
 
 __all__ = [
     "CompactResult",
     "Record",
+    "VacuumResult",
     "check_mask",
     "check_no_other_files",
     "compact",

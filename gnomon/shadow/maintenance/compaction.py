@@ -44,7 +44,7 @@ from gnomon.shadow.metadata import (
     open_view,
     with_cuts,
 )
-from gnomon.shadow.storage import Storage, patiently, probe
+from gnomon.shadow.storage import Place, Storage, patiently, probe, storage_at
 from gnomon.shadow.write import merged
 
 SAMPLED = 20_000  # keys of an index from which its ranges are cut
@@ -140,13 +140,13 @@ class CompactResult:
 
 
 @patiently()
-def compact(storage: Storage, partition: str | None = None) -> CompactResult:
+def compact(index: Place | Storage, partition: str | None = None) -> CompactResult:
     """Merge the segments of each untidy partition, or of the one named (`dt=2026-01-01`), as the next snapshot.
     Answers stay the same. Where one partition is named, the rows of a key in another partition that shares a segment
     with it may come in another order.
 
     UsageError for a partition that the index does not have; ConcurrentCommit where another commit was first."""
-    begin = time.perf_counter()
+    begin, storage = time.perf_counter(), storage_at(index)
     view = open_view(storage)
     if partition is not None and view.spec.flat:
         raise UsageError("the index is flat; it is compacted whole", storage.root)
@@ -160,7 +160,7 @@ def compact(storage: Storage, partition: str | None = None) -> CompactResult:
 
 @patiently()
 def rebucket(
-    storage: Storage, buckets: int | None = None, flat: bool | None = None, order: str | None = None
+    index: Place | Storage, buckets: int | None = None, flat: bool | None = None, order: str | None = None
 ) -> CompactResult:
     """Distribute all live entries to another number of buckets, by the hash of the key or in ranges of keys (`order`:
     "hash" or "range"), and lay them out `flat` or in the partitions' folders, as the next snapshot.
@@ -169,7 +169,7 @@ def rebucket(
     that a first build would choose. Ranges are cut anew, so that they are about equal: also where the index has ranges
     and `order` is "range". Answers stay the same, but the rows of one key may come in another order where the layout
     changes. UsageError for an index whose source has no partitions; other errors as in `compact`."""
-    begin = time.perf_counter()
+    begin, storage = time.perf_counter(), storage_at(index)
     check_order(order)
     view = open_view(storage)
     is_other = flat is not None and flat != view.spec.flat

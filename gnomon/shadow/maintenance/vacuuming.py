@@ -38,7 +38,7 @@ from gnomon.shadow.metadata import (
     snapshot_numbers,
     snapshot_path,
 )
-from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Storage, patiently, time_of_store
+from gnomon.shadow.storage import PROBE_FOLDER, STAGED, FileInfo, Place, Storage, patiently, storage_at, time_of_store
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class Record:
         return asdict(self)
 
 
-def history(storage: Storage) -> list[Record]:
-    """The snapshots, oldest first. IndexNotFound where there is none."""
+def history(index: Place | Storage) -> list[Record]:
+    """The kept snapshots of an index, oldest first. IndexNotFound where there is none."""
+    storage = storage_at(index)
     read_spec(storage)
     records = [record for number in snapshot_numbers(storage) if (record := _recorded(storage, number)) is not None]
     if not records:
@@ -175,7 +176,7 @@ class VacuumResult:
 
 @patiently()
 def vacuum(
-    storage: Storage,
+    index: Place | Storage,
     grace_seconds: float = DAY,
     keep: int = 1,
     dry_run: bool = False,
@@ -192,6 +193,7 @@ def vacuum(
         raise UsageError("grace", expected="0 s or more", found=f"{grace_seconds:g}")
     if keep < 1:
         raise UsageError("keep", expected="1 snapshot or more", found=str(keep))
+    storage = storage_at(index)
     read_spec(storage)
     now = time.time() if dry_run else time_of_store(storage)
     for attempt in count():

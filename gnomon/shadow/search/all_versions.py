@@ -27,7 +27,7 @@ from gnomon.shadow.errors import (
     StorageError,
     UsageError,
 )
-from gnomon.shadow.lookup import Lookup, ParsedKey, Search, parse_key
+from gnomon.shadow.lookup import Lookup, ParsedKey, Search, parse_keys
 from gnomon.shadow.metadata import (
     STAGING_FOLDER,
     IndexSpec,
@@ -50,13 +50,14 @@ from gnomon.shadow.search.table_versions import (
     is_metadata,
     listing_of,
 )
-from gnomon.shadow.storage import Storage, below, join, source_storage, storage_at
+from gnomon.shadow.storage import Place, Storage, below, join, source_storage, storage_at
 from gnomon.shadow.tables import (
     MAIN,
     LakeSource,
     TableVersion,
     stored_partition,
 )
+from gnomon.shadow.values import given_keys
 from gnomon.sources import open_source
 from gnomon.sources.types import parse_ddl
 
@@ -127,7 +128,7 @@ class _File(NamedTuple):
     versions: BitMap
 
 
-def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = False) -> AllVersions:
+def find_all_versions(index: Place | Storage, keys: Any, orphans: bool = False) -> AllVersions:
     """The rows of some keys in all versions of the table of an index. Each version's metadata is read twice, and each
     file that no kept snapshot of the index covers once. `orphans` also scans the Parquet, ORC and Avro files in the
     table's folders that no version lists.
@@ -135,13 +136,14 @@ def find_all_versions(storage: Storage, keys: Sequence[object], orphans: bool = 
     UsageError for an index of another source, for an invalid key, and where another table has taken the table's place;
     SourceNotFound and StorageError where the table's newest metadata cannot be read. Errors of single files and
     versions are in the result."""
+    storage = storage_at(index)
     newest = open_view(storage)
     known = newest.snapshot.table
     if known is None:
         raise UsageError(
             "not the index of a Delta or Iceberg table; the files of other sources have no versions", storage.root
         )
-    return _Search(storage, newest, known, [parse_key(key, newest.spec) for key in keys], orphans).result()
+    return _Search(storage, newest, known, parse_keys(given_keys(keys), newest.spec), orphans).result()
 
 
 class _Search:

@@ -5,7 +5,6 @@ Only files are searched. The metadata of a table has the least and the greatest 
 may be a key, until the versions with this file expire."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -15,8 +14,9 @@ from gnomon.base.errors import Action
 from gnomon.shadow.errors import SourceError, StorageError, TableChanged, UsageError
 from gnomon.shadow.metadata import STAGING_FOLDER, open_view
 from gnomon.shadow.search.all_versions import AllVersions, VersionedRow, find_all_versions
-from gnomon.shadow.storage import Storage, join, source_storage
+from gnomon.shadow.storage import Place, Storage, join, source_storage, storage_at
 from gnomon.shadow.tables import MAIN, LakeSource
+from gnomon.shadow.values import given_keys
 
 
 class Hold(Enum):
@@ -93,12 +93,14 @@ class Erasure:
         return asdict(self)
 
 
-def prove_erased(storage: Storage, keys: Sequence[object]) -> Erasure:
+def prove_erased(index: Place | Storage, keys: Any) -> Erasure:
     """Search all files of the table of an index for some keys: those of each readable version, and all other files in
     the table's folders. What was not searched is in `failures`, also a version that came meanwhile. UsageError without
     a key; other errors as in `find_all_versions`."""
-    if not keys:
+    keys = given_keys(keys)
+    if not len(keys):
         raise UsageError("no keys: there is nothing to prove; expected one key or more")
+    storage = storage_at(index)
     begin, began = time.perf_counter(), datetime.now(UTC)
     view = open_view(storage)
     spec, known = view.spec, view.snapshot.table

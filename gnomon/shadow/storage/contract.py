@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 from weakref import WeakSet
 
 from gnomon.base.errors import Action
@@ -208,6 +208,7 @@ class Readable(Protocol):
         listing proves the end of the first."""
 
 
+@runtime_checkable
 class Storage(Readable, Protocol):
     """A root on some store, to read from and to write to."""
 

@@ -70,10 +70,12 @@ def missing(package: str, error: ImportError) -> str:
     return f"the package {package}, which needs {name}, which is not installed"
 
 
-def storage_at(place: Place, of: str = "") -> Storage:
-    """The storage of a path or URL. The part after the scheme is not percent-decoded, as in Spark. `of` is the root
-    or the name of the table whose files these are, if they do not lie below its root: the table's credentials open
-    them."""
+def storage_at(place: Place | Storage, of: str = "") -> Storage:
+    """The storage of a path or URL; a storage is its own. The part after the scheme is not percent-decoded, as in
+    Spark. `of` is the root or the name of the table whose files these are, if they do not lie below its root: the
+    table's credentials open them."""
+    if not isinstance(place, str | os.PathLike) and isinstance(place, Storage):
+        return place
     location = as_location(place)
     if not location:
         raise UsageError("an empty path; expected a folder (. is the current one)")

@@ -9,8 +9,10 @@
 from gnomon.shadow.values.key_columns import (
     KEY_PREFIX,
     as_returned,
+    check_key_columns,
     given_keys,
     is_text,
+    key_batch,
     key_names,
     missing_keys,
     narrowing,
@@ -27,9 +29,11 @@ from gnomon.shadow.values.spark_sql import key_filter
 __all__ = [
     "KEY_PREFIX",
     "as_returned",
+    "check_key_columns",
     "given_keys",
     "has_form",
     "is_text",
+    "key_batch",
     "key_filter",
     "key_names",
     "missing_keys",

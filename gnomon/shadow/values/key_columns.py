@@ -233,6 +233,27 @@ def narrowing(batch: pa.RecordBatch, spec: IndexSpec, within: Sequence[str] = ()
     return {column: batch.column(name) for column, name in names.items()}
 
 
+def key_batch(keys: pa.Array, spec: IndexSpec) -> pa.RecordBatch:
+    """The key columns of an array of `given_keys`. UsageError where one is missing, or is there twice."""
+    if pa.types.is_struct(keys.type):
+        batch = pa.RecordBatch.from_arrays(keys.flatten(), keys.type.names)
+    elif len(spec.keys) == 1:
+        batch = pa.RecordBatch.from_arrays([keys], [spec.keys[0].name])
+    else:
+        names = ", ".join(column.name for column in spec.keys)
+        raise UsageError("keys", expected=f"a table with the columns {names}", found=f"an array of {keys.type}")
+    check_key_columns(batch.schema, spec)
+    return batch
+
+
+def check_key_columns(given: pa.Schema, spec: IndexSpec) -> None:
+    """Raise UsageError where given keys lack a key column, or have it twice."""
+    if missing := missing_keys(given, spec):
+        raise UsageError(f"keys: the key column {', '.join(missing)} is missing; it has {', '.join(given.names)}")
+    if twice := [key.name for key in spec.keys if given.names.count(key.name) > 1]:
+        raise UsageError(f"keys: the key column {', '.join(twice)} is there more than once")
+
+
 NOT_KEYS = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
 
 

@@ -38,7 +38,7 @@ from gnomon.shadow.metadata import (
     snapshot_path,
     source_of,
 )
-from gnomon.shadow.storage import Readable, Storage, join, patiently
+from gnomon.shadow.storage import Place, Readable, Storage, join, patiently, storage_at
 from gnomon.shadow.tables import TableVersion, Versions
 from gnomon.shadow.verify.index_files import FolderProof
 from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up, prove_values
@@ -97,7 +97,7 @@ def sampled(
 
 
 @patiently()
-def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
+def verify(index: Place | Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: int | None = None) -> Report:
     """Check the newest snapshot, or the given one: its metadata, each index file and its Bloom filter, and `sample`
     pointers of each index file. With None, it also compares all entries with a scan of the source. On a remote store
     the faults are those of a second check.
@@ -105,6 +105,7 @@ def verify(storage: Storage, sample: int | None = ENTRIES_PER_FILE, snapshot: in
     The report has all faults, each with its place. Only errors that leave nothing to verify are raised: IndexNotFound,
     SnapshotNotFound, NewerFormat. If a vacuum removes the newest snapshot during the check, the new newest one is
     checked instead."""
+    storage = storage_at(index)
     while True:
         report = _verify(storage, sample, snapshot)
         if not report.is_sound and storage.is_remote:  # a store may answer wrongly once

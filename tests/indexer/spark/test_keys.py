@@ -12,7 +12,7 @@ from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
 from gnomon.shadow.values import key_names, typed_keys
-from tests.jobs.load.test_key_columns import TEXTS
+from tests.shadow.values.test_key_columns import TEXTS
 from tests.spark_fixtures import to_arrow
 
 NAMES = [f"k.{i}" for i in range(len(TEXTS))]

@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from gnomon.indexer import build, load
-from gnomon.indexer.spark.tasks import as_raised
+from gnomon.indexer.spark.tasks import task_errors
 from gnomon.shadow import IndexNotFound, UsageError, open_index
 from gnomon.shadow.errors import DamagedSource, UnsupportedFormat
 
@@ -71,7 +71,7 @@ def test_a_key_that_a_task_refuses_is_the_error_that_it_is_elsewhere(spark: Spar
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "source" / "a.parquet")
     build(spark, str(tmp_path / "source"), str(tmp_path / "index"), ["id"])
     key = 'a "quoted\\ <key>'
-    with pytest.raises(UsageError) as caught, as_raised():
+    with pytest.raises(UsageError) as caught, task_errors():
         load(spark, str(tmp_path / "index"), spark.createDataFrame([(key,)], "id string")).collect()
     assert (caught.value.expected, caught.value.found) == ("bigint", repr(key))
     assert str(caught.value) == f"keys: key column id: expected bigint, found {key!r}"
@@ -160,7 +160,7 @@ def test_a_file_of_another_format_among_text_is_named(
 
 
 def test_other_errors_pass_as_they_are() -> None:
-    with pytest.raises(PythonException, match="ValueError: no error of ours"), as_raised():
+    with pytest.raises(PythonException, match="ValueError: no error of ours"), task_errors():
         raise PythonException("Traceback (most recent call last):\nValueError: no error of ours")
-    with pytest.raises(KeyError), as_raised():
+    with pytest.raises(KeyError), task_errors():
         raise KeyError("gnomon.sources.errors.DamagedSource: x at byte 1: y")

@@ -10,12 +10,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+import gnomon
 from gnomon.jobs.build import build
 from gnomon.jobs.dedup import ChangeResult, append_new, delete, read_batch, upsert
 from gnomon.jobs.dedup import row_search as search_module
@@ -121,6 +124,27 @@ def test_a_delete_removes_the_rows_of_its_keys_by_one_commit(lake: Lake, index: 
     assert delete(None, index, pa.table({"id": ["5", "6"]})).rows_deleted == 2
     check(lake, index, after(without=(3, 4, 5, 6, 39)))
     assert nothing_is_left(lake)
+
+
+def test_keys_and_batches_come_in_any_form_of_columns_and_an_open_index_for_its_place(lake: Lake, index: str) -> None:
+    opened, given = gnomon.open_index(index), rows(50, 52)
+    for number, batch in enumerate(
+        [given.to_pandas(types_mapper=pd.ArrowDtype), polars.from_arrow(given), given.to_reader(), given]
+    ):
+        assert append_new(None, opened, batch, f"new-{number}").appended == 2 * (number == 0)
+    assert upsert(None, opened, polars.from_arrow(rows(50, 53)), "changed").rows_deleted == 2
+    table = pa.table({"id": ["6"], "other": [None]})
+    columns = [np.array([2]), pd.Series([3]), polars.DataFrame({"id": [4]}), (key for key in [5]), table.to_reader()]
+    for keys in columns:
+        assert delete(None, opened, keys).rows_deleted == 1
+    check(lake, index, after(rows(50, 53), without=(2, 3, 4, 5, 6)))
+    for wrong in ("7", {"id": 7}, 7):
+        with pytest.raises(UsageError, match=r"keys: expected a list of keys, or a table or an array of them, found"):
+            delete(None, opened, wrong)
+    with pytest.raises(UsageError, match=r"batch: expected a table of Arrow, pandas or Polars, .*, found list"):
+        append_new(None, opened, [1], "wrong")
+    with pytest.raises(UsageError, match=r"batch: Expected bytes, got a 'int' object; Conversion failed for column id"):
+        append_new(None, opened, pd.DataFrame({"id": [b"1", 2]}), "wrong")
 
 
 def test_a_delete_with_a_name_is_done_once(lake: Lake, index: str) -> None:
