@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.varints import encode_signed_array
 from gnomon.btree.errors import BTreeError, UnsortedKeys
 from gnomon.btree.format import ENTRY_LIMIT, NULL_LINK

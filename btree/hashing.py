@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
 from gnomon.base import kernel
+from gnomon.base.arrow import compute as pc
 from gnomon.base.hashes_python import MASK, WORD, Hashes32, Hashes64, finish, mix, rotated
 from gnomon.base.kernel import murmur3
 from gnomon.btree.key_types import Stored, key_type

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.json_forms import date_text, json_float, timestamp_text
 from gnomon.btree.errors import BTreeError, KeyTypeError
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import LONGEST_DECIMAL, MAPPED, Stored, key_type, key_types, mapped, source_type, value_type
 

@@ -18,7 +18,6 @@
 A name is imported when it is first used, so `import gnomon` loads neither Spark nor a web framework."""
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ def _imported(name: str) -> Any:
     """Import a name when it is first used. ModuleNotFoundError, with the extra to install, where its packages are not
     installed."""
     if name == "__version__":
-        return importlib.metadata.version("gnomon-index")
+        return importlib.import_module("importlib.metadata").version("gnomon-index")
     if name not in __all__:
         raise AttributeError(f"module 'gnomon' has no attribute {name!r}")
     module = "gnomon.indexer" if name in _OF_SPARK else _MODULES.get(name, "gnomon.shadow")

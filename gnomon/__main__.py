@@ -1,7 +1,7 @@
 """`gnomon COMMAND ...` and `python -m gnomon COMMAND ...`."""
 
+import gc
 import importlib
-import importlib.metadata
 import io
 import sys
 from difflib import get_close_matches
@@ -140,6 +140,7 @@ class Commands(TyperGroup):
         known = COMMANDS[cmd_name]
         if self._listing:
             return TyperCommand(cmd_name, help=known.summary, short_help=known.summary)
+        gc.disable()  # modules stay: looking for garbage among them costs a tenth of a short command
         try:
             command: Any = typer.main.get_command(importlib.import_module(known.module).app)
             if cmd_name in getattr(command, "commands", {}):  # of a module with several commands
@@ -148,6 +149,8 @@ class Commands(TyperGroup):
             if not known.extra or (error.name or "").partition(".")[0] in sys.modules:
                 raise
             raise MissingExtra.of(cmd_name, error.name, known.extra) from None
+        finally:
+            gc.enable()
         command.name = cmd_name
         command.epilog = f"Example: {known.example}"
         return command
@@ -164,8 +167,9 @@ class Commands(TyperGroup):
 
 def _print_version(asked: bool) -> None:
     if asked:
-        kernel = importlib.import_module("gnomon.base.kernel")  # imports numpy, which the help does not need
-        print(f"gnomon {importlib.metadata.version('gnomon-index')}\ninner loops: {kernel.STATE}")
+        # Imported here: the help needs neither numpy nor the parsers of mail that read the metadata of a package.
+        version = importlib.import_module("importlib.metadata").version("gnomon-index")
+        print(f"gnomon {version}\ninner loops: {importlib.import_module('gnomon.base.kernel').STATE}")
         raise typer.Exit
 
 

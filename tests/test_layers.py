@@ -56,7 +56,7 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_710, 13),
+    "base": (2_760, 14),
     "btree": (5_230, 21),
     "sources": (16_720, 62),
     "shadow": (24_700, 103),

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import (

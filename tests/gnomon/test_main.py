@@ -51,7 +51,27 @@ def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
     assert "gnomon build /lake/crawl /indexes/crawl --key url" in done.stdout
     imported = done.stderr.split()
     assert "typer" in imported
-    assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "fastapi"} & set(imported)
+    assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "fastapi", "importlib.metadata"} & set(imported)
+
+
+# What costs a short command more than its work, and a look-up of one key in a local Parquet file does not need.
+HEAVY = {
+    *("pyspark", "pandas", "polars", "deltalake", "pyiceberg", "fastapi", "starlette", "uvicorn", "rich", "obstore"),
+    *("pyarrow.compute", "pyarrow.csv", "pyarrow.dataset", "pyarrow.orc", "pyarrow.flight", "pyarrow.acero"),
+    *("asyncio", "multiprocessing", "http.client", "urllib.request"),
+    *("gnomon.jobs", "gnomon.indexer", "gnomon.service", "gnomon.commands.build", "gnomon.commands.progress"),
+}
+
+
+def test_a_look_up_of_one_key_imports_nothing_heavy_that_it_does_not_use(tmp_path: Path) -> None:
+    rows = {"id": range(100), "text": map(str, range(100)), "x": [number / 2 for number in range(100)]}
+    write_source(tmp_path / "source", {"a.parquet": pa.table({name: pa.array(rows[name]) for name in rows})})
+    index_source(tmp_path / "source", tmp_path / "index", ["id"])
+    done = run("get", str(tmp_path / "index"), "42")
+    assert (done.returncode, done.stdout) == (0, '{"id": 42, "text": "42", "x": 21.0}\n')
+    imported = set(done.stderr.split())
+    assert "gnomon.shadow.fetch" in imported
+    assert not HEAVY & imported
 
 
 def test_the_version_is_told() -> None:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.btree.keys import Key
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch.fetcher import Fetcher, Located, Part, row_bytes

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.btree import BTreeReader, Column
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import KeyTypeError

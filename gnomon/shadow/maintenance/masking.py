@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from gnomon.base.arrow import compute as pc
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import as_bits, key_array, same_values
 from gnomon.shadow.errors import UsageError

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.json_forms import DIGITS, MICROS, date_text, json_float, time_text, timestamp_text
 
 EPOCH = dt.datetime(1970, 1, 1)

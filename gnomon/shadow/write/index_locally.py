@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array

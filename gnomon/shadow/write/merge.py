@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
 from gnomon.shadow.lookup import read_index_file

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.compression import RAW_DEFLATE, zstd
 from gnomon.base.readers import RangeReader
 from gnomon.base.varints import encode_signed

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import orc, types
+from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
+from gnomon.base.arrow import orc
 from gnomon.base.errors import check_memory
 from gnomon.base.json_forms import DIGITS
 from gnomon.base.readers import RangeReader

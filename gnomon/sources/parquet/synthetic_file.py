@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gnomon.base.arrow import parquet as pq
 from gnomon.base.errors import check_memory
 from gnomon.base.varints import encode_unsigned
 from gnomon.sources.parquet import thrift
@@ -105,7 +105,7 @@ class FooterTemplate:
         *,
         as_dictionary: bool = False,
         verify: bool = True,
-    ) -> pq.ParquetFile:
+    ) -> "pq.ParquetFile":
         """Open the file in memory. Offsets of chunks count from its first byte, the start of `MAGIC`. `as_dictionary`:
         flat columns come as indices and a dictionary. `verify`: pyarrow verifies the checksums of pages."""
         data = pa.BufferReader(_concatenate((MAGIC, *parts, self.footer(rows, chunks))))
@@ -130,7 +130,7 @@ class FooterTemplate:
 
 def open_with_pyarrow(
     source: pa.NativeFile, buffer_size: int = 0, dictionaries: Sequence[str] | None = None, verify: bool = True
-) -> pq.ParquetFile:
+) -> "pq.ParquetFile":
     return pq.ParquetFile(
         source,
         read_dictionary=dictionaries,

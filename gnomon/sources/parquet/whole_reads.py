@@ -21,10 +21,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gnomon.base.arrow import compute as pc
+from gnomon.base.arrow import parquet as pq
 from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
@@ -90,7 +90,7 @@ class Coded(NamedTuple):
         return cls(place, data, place.chunk.start, place.chunk.values)
 
 
-def open_recoded(template: FooterTemplate, rows: int, chunks: Sequence[Coded]) -> pq.ParquetFile:
+def open_recoded(template: FooterTemplate, rows: int, chunks: Sequence[Coded]) -> "pq.ParquetFile":
     """A file of pyarrow with these chunks of the template's leaves, written again. DamagedSource where they cannot be
     decoded."""
     parts, entries, start = [], [], len(MAGIC)
@@ -286,7 +286,7 @@ class PageRead:
         coded = Coded(self._place, b"".join(parts), self.ranges[0][0], total)
         return self._decoded(lambda: open_recoded(self._template, total, [coded]))
 
-    def _file(self, parts: Sequence[bytes], headers: Sequence[PageHeader]) -> Callable[[], pq.ParquetFile]:
+    def _file(self, parts: Sequence[bytes], headers: Sequence[PageHeader]) -> Callable[[], "pq.ParquetFile"]:
         """Opens the pages as they are."""
         in_dictionary = all(header.in_dictionary for header in headers if header.is_data)
         indices = in_dictionary and self._kind in DICTIONARY_READABLE
@@ -295,7 +295,7 @@ class PageRead:
         chunk = ChunkEntry(self._place.chunk.codec, total, length, length, len(MAGIC), len(MAGIC) + lead)
         return partial(self._template.open, total, [chunk], parts, as_dictionary=indices, verify=False)
 
-    def _decoded(self, opened: Callable[[], pq.ParquetFile], entries: int = 0) -> pa.ChunkedArray:
+    def _decoded(self, opened: Callable[[], "pq.ParquetFile"], entries: int = 0) -> pa.ChunkedArray:
         """The wanted rows of a file with the pages. NeedsRecoding where pyarrow gives them as indices into fewer than
         the `entries` of the dictionary: it drops an entry that repeats another, and not its index."""
         total = sum(self._counts)
@@ -343,7 +343,7 @@ class GroupRead:
         coded = [Coded.of_chunk(place, part) for place, part in zip(self._places, parts, strict=True)]
         return self._decoded(lambda: open_recoded(self._template, self._places[0].rows, coded))
 
-    def _file(self, parts: Sequence[bytes]) -> pq.ParquetFile:
+    def _file(self, parts: Sequence[bytes]) -> "pq.ParquetFile":
         """The chunks as they are."""
         chunks, start = [], len(MAGIC)
         for each, part in zip(self._places, parts, strict=True):
@@ -353,7 +353,7 @@ class GroupRead:
             start += len(part)
         return self._template.open(self._places[0].rows, chunks, parts)
 
-    def _decoded(self, opened: Callable[[], pq.ParquetFile]) -> pa.ChunkedArray:
+    def _decoded(self, opened: Callable[[], "pq.ParquetFile"]) -> pa.ChunkedArray:
         """The wanted rows of a file with the chunks."""
         place = self._places[0]
         with decode_errors(place, place.chunk.start):
@@ -467,7 +467,7 @@ def _streamed(
         yield from _checked(open_with_pyarrow(file, BUFFER), rows, places)
 
 
-def _checked(file: pq.ParquetFile, rows: int, places: Sequence[ChunkPlace]) -> Iterator[pa.RecordBatch]:
+def _checked(file: "pq.ParquetFile", rows: int, places: Sequence[ChunkPlace]) -> Iterator[pa.RecordBatch]:
     """The rows of a file, decoded fewer at a time if they are long."""
     total = sum(max(place.chunk.uncompressed, 0) for place in places)
     for batch in file.iter_batches(max(min(BATCH, BATCH_BYTES * rows // max(total, 1)), 1), use_threads=False):

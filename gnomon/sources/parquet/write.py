@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
+from gnomon.base.arrow import parquet as pq
 from gnomon.base.errors import check_memory
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
@@ -189,7 +189,7 @@ class ParquetWriter:
         self._grouped_bytes += self._held_bytes
         self._held, self._held_bytes = [], 0
 
-    def _opened(self, first: pa.Table) -> pq.ParquetWriter:
+    def _opened(self, first: pa.Table) -> "pq.ParquetWriter":
         style, widest = self._style, max((column.nbytes for column in first.columns), default=0)
         file = pq.ParquetWriter(
             self._out,

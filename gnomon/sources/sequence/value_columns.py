@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import OptionError, UnsupportedFormat
 from gnomon.sources.sequence.writables import Longs, writable_of

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv, types
+from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
+from gnomon.base.arrow import csv
 from gnomon.sources.pointers import batch_without_columns
 from gnomon.sources.text.text_file import Block, check_utf8
 from gnomon.sources.types import RefusedValue, from_text

@@ -15,10 +15,10 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
+
+from gnomon.base.arrow import compute as pc
 
 LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
 UNITS = ("s", "ms", "us", "ns")

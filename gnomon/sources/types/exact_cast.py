@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.types.arrays import (

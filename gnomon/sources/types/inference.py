@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Raw
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.sources.types.ddl import COMMENT, DEPTH_LIMIT
 from gnomon.sources.types.json_values import (
     BARE_NUMBERS,

@@ -14,9 +14,9 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.errors import GnomonError
 
 WHOLE = r"^-?[0-9]+$"
