@@ -3,7 +3,10 @@
 import gc
 import importlib
 import io
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -25,6 +28,7 @@ class Command(NamedTuple):
     extra: str = ""
 
 
+COMPLETING = "_GNOMON_COMPLETE"  # the variable of the command line library
 TAKING_KEYS = ("get", "find", "delete")
 COMMANDS = {
     "build": Command(
@@ -131,6 +135,15 @@ class Commands(TyperGroup):
 
     _listing = False
 
+    @contextmanager
+    def _listed(self) -> Iterator[None]:
+        """A block in which commands have only their names and summaries."""
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -155,12 +168,13 @@ class Commands(TyperGroup):
         command.epilog = f"Example: {known.example}"
         return command
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with self._listed():
+            return super().shell_complete(ctx, incomplete)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._listing = True
-        try:
+        with self._listed():
             super().format_help(ctx, formatter)
-        finally:
-            self._listing = False
         examples = "".join(f"\n    {COMMANDS[name].example}" for name in SHOWN_EXAMPLES)
         formatter.write(f"\nExamples:\n{examples}\n")
 
@@ -173,7 +187,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(help="A shadow index for data-lake files: one row by its key, many rows by key, dedup by key.")
@@ -220,6 +234,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         code = FAILED
     except MissingExtra as error:
+        if COMPLETING in os.environ:  # a shell asks for words; a line on stderr would stand in the user's own
+            return _ended(FAILED, arguments)
         print(f"gnomon: {error}", file=sys.stderr)
         code = FAILED
     except Exception as error:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from gnomon.commands.config import place_of, place_of_new
 from gnomon.commands.engines import EngineName, EngineOption, Engines
 from gnomon.commands.output import Conf, Full, Json, Master, counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
@@ -33,7 +34,8 @@ Places = Annotated[
     typer.Argument(
         metavar="[SOURCE] INDEX",
         help="The source (the root of its data files, one file, table:db.name, delta:PATH or iceberg:NAME), and the "
-        "index folder, which the first build makes. INDEX alone brings an index up to date with its recorded source.",
+        "index folder, which the first build makes, or its name in gnomon.toml. INDEX alone brings an index up to date "
+        "with its recorded source.",
     ),
 ]
 Layout = Annotated[
@@ -198,15 +200,20 @@ def _asked(
     places: list[str], key: list[str] | None, include: list[str] | None
 ) -> tuple[str, str, list[str], list[str]]:
     """Source, index, key columns and included columns: from the arguments, or from the index."""
-    if len(places) == 2 and key:
-        return places[0], places[1], key, include or []
     if len(places) > 2:
         raise UsageError(f"expected [SOURCE] INDEX, found {len(places)} places: {', '.join(places)}")
-    index = places[-1]
+    index = place_of(places[0]) if len(places) == 1 else place_of_new(places[1])
+    if len(places) == 2 and key:
+        return places[0], index, key, include or []
     try:
         spec = spec_on_record(storage_at(index))
     except IndexNotFound:
-        raise UsageError(f"{index}: no index is there; a first build needs SOURCE, INDEX and --key") from None
+        needs = (
+            f"a first build of {places[0]} needs --key"
+            if len(places) == 2
+            else "a first build needs SOURCE, INDEX and --key"
+        )
+        raise UsageError(f"{index}: no index is there; {needs}") from None
     if spec is None:
         raise UsageError(f"{index}: its metadata cannot be read; name SOURCE and --key, with --full")
     spec.entries.check_source(f"{index}: a key-value folder, which has no source; expected the index of a source")

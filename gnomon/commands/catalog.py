@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import gnomon.service.catalog  # noqa: F401 an error about the extra comes before any other
+from gnomon.commands.config import found_file, served_indexes
 from gnomon.commands.serve import (
     Certificate,
     CertificateKey,
@@ -48,7 +49,7 @@ def catalog(
 ) -> None:
     """An Iceberg REST catalog in front of another one, which plans scans through indexes. Settings as of serve."""
     flags = {
-        "indexes": indexes or None,
+        "indexes": served_indexes(indexes),
         "upstream": upstream,
         "catalog": name,
         "host": host,
@@ -59,7 +60,7 @@ def catalog(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
     }
-    settings = load_settings(flags, pairs or (), config)
+    settings = load_settings(flags, pairs or (), config, found=found_file())
     if (settings.upstream is None) == (settings.catalog is None):
         raise UsageError("expected one catalog behind: --upstream URL, or --catalog NAME of pyiceberg's configuration")
     serve_settings(settings, check)

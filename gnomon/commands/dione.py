@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.build import Layout, parse_options
+from gnomon.commands.config import place_of_new
 from gnomon.commands.engines import EngineName, Engines
 from gnomon.commands.output import Conf, IndexFolder, Json, Master, complain, counted, megabytes, print_json, say
 from gnomon.commands.progress import shown_progress
@@ -22,7 +23,14 @@ SHOWN = 20  # files that were left out
 Dione = Annotated[
     str, typer.Argument(metavar="DIONE", help="Dione's index: table:db.name, or the folder of its .btree.avro files.")
 ]
-IndexPlace = Annotated[str, typer.Argument(metavar="INDEX", help="The index folder, which the first import makes.")]
+IndexPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="INDEX",
+        help="The index folder, which the first import makes, or its name in gnomon.toml.",
+        callback=place_of_new,
+    ),
+]
 
 
 @app.command("import-dione")

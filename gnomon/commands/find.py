@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
+from gnomon.commands.config import cache
 from gnomon.commands.exit_codes import FAILED, FOUND, NOT_FOUND
 from gnomon.commands.failures import one_line
 from gnomon.commands.get import key_texts, parse_key_argument
 from gnomon.commands.output import IndexFolder, complain, counted, print_json, say
-from gnomon.shadow import OpenIndex, UsageError
+from gnomon.shadow import OpenIndex, UsageError, open_index
 from gnomon.shadow.search import AllVersions, VersionedRow, find_all_versions
 from gnomon.shadow.search import prove_erased as prove
 from gnomon.shadow.tables import MAIN
@@ -46,7 +47,7 @@ def find(
         raise UsageError("find: --prove-erased searches all versions and files; expected no other option of a search")
     if not all_versions and not prove_erased:
         raise UsageError("find: expected --all-versions or --prove-erased; gnomon get prints the rows of one version")
-    opened, keys = OpenIndex.of(index), list(key_texts(keys, None))
+    opened, keys = OpenIndex.of(open_index(index, **cache())), list(key_texts(keys, None))
     if prove_erased:
         return _prove(index, [parse_key_argument(key, opened) for key in keys], keys, json)
     found = find_all_versions(index, [parse_key_argument(key, opened) for key in keys], orphans)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import typer
 
+from gnomon.commands.config import cache
 from gnomon.commands.exit_codes import FOUND, NOT_FOUND
 from gnomon.commands.failures import exit_code, one_line
 from gnomon.commands.output import IndexFolder, complain, counted, say
@@ -144,7 +145,7 @@ def _opened(index: str, snapshot: int | None, table_version: str | None, newest:
     """The index at the snapshot or version that was asked for."""
     if newest and (snapshot is not None or table_version is not None):
         raise UsageError("get: expected one of --newest, --snapshot and --table-version")
-    return OpenIndex.of(open_index(index, snapshot, table_version=table_version, newest=newest))
+    return OpenIndex.of(open_index(index, snapshot, table_version=table_version, newest=newest, **cache()))
 
 
 def key_texts(given: list[str], keys_file: str | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from gnomon.commands.config import cache
 from gnomon.commands.engines import EngineName, is_local
 from gnomon.commands.exit_codes import MissingExtra
 from gnomon.commands.output import Conf, IndexFolder, Json, Master, counted, megabytes, print_json, say
@@ -19,7 +20,7 @@ from gnomon.commands.progress import shown_progress
 from gnomon.jobs import Progress, Stages, Step, job_span
 from gnomon.jobs.build import has_spark
 from gnomon.jobs.load import KeyFile, LoadCounters, LoadRequest, key_file, load_locally, write_parquet
-from gnomon.shadow import OpenIndex, SourceNotFound, UsageError
+from gnomon.shadow import OpenIndex, SourceNotFound, UsageError, open_index
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.metadata import check_apart, source_of
 from gnomon.shadow.storage import is_local as is_on_disk
@@ -63,7 +64,7 @@ def load(
         raise UsageError("rows are written to local disks only; name a folder here", out)
     if os.path.lexists(target):
         raise UsageError("the folder exists; name a new one", out)
-    opened = OpenIndex.of(index)
+    opened = OpenIndex.of(open_index(index, **cache()))
     spec = opened.spec
     check_apart(source_of(spec, opened.view.snapshot.folders), storage_at(out), "output")
     plain = _visible_path(keys)

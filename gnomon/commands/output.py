@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-IndexFolder = Annotated[str, typer.Argument(help="The index folder.")]
+from gnomon.commands.config import completed_names, index_argument
+
+IndexFolder = Annotated[
+    str,
+    typer.Argument(
+        help="The index folder, or its name in gnomon.toml.", callback=index_argument, autocompletion=completed_names
+    ),
+]
 Full = Annotated[bool, typer.Option("--full", help="Index every file again.")]
 Master = Annotated[str | None, typer.Option("--master", help="Spark master URL; by default this machine.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting: spark.name=value; repeatable.")]

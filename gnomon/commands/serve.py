@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gnomon.commands.config import found_file, served_indexes
 from gnomon.commands.output import say
 from gnomon.service.process import check as check_all
 from gnomon.service.process import run
@@ -48,10 +49,10 @@ def serve(
     tls_key: CertificateKey = None,
     check: Check = False,
 ) -> None:
-    """Answer GET /rows/<key> until interrupted. All settings: docs/reference/settings.md. A flag overrides --set, --set
-    overrides the environment (GNOMON_*), and that overrides the file."""
+    """Answer GET /rows/<key> until interrupted. A flag overrides --set, --set overrides the environment (GNOMON_*), and
+    that overrides the file: --config, GNOMON_CONFIG, or gnomon.toml. An error about a setting names them all."""
     flags = {
-        "indexes": indexes or None,
+        "indexes": served_indexes(indexes),
         "host": host,
         "port": port,
         "root_path": root_path,
@@ -61,7 +62,7 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
     }
-    serve_settings(load_settings(flags, pairs or (), config), check)
+    serve_settings(load_settings(flags, pairs or (), config, found=found_file()), check)
 
 
 def serve_settings(settings: Settings, check: bool) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from gnomon.commands import config
 from gnomon.indexer.join import keys_of_file, load_keyed, write_files
 from gnomon.indexer.spark import (
     WAIT_SECONDS,
@@ -47,6 +48,8 @@ def spark_session(
     catalog of a Hive metastore, like Spark's SQL shell. The output of Java's start is shown only when the start fails:
     the JVM inherits a redirected stderr."""
     settings = {**(HIVE if hive else {}), **parse_conf(conf or ())}
+    if master is None and "spark.master" not in settings:
+        master = config.master()
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active

@@ -3,16 +3,12 @@
 Paths of requests use the names. A request for a hidden column fails like one for an unknown column. Queries may name
 all key columns, shown or hidden."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gnomon.service.settings import Settings
+from gnomon.service.settings import Settings, name_and_path
 from gnomon.shadow import UsageError
 from gnomon.shadow.metadata import KeyColumn, View
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ def places(settings: Settings) -> list[Place]:
     found: dict[str, Place] = {}
     where = settings.where("indexes")
     for given in settings.indexes:
-        name, path = _name_and_path(given, where)
+        name, path = name_and_path(given, where)
         if name in found:
             raise UsageError(f"{where}: two are called {name}; give each a name of its own, like {name}2={path}")
         shown, hidden = settings.columns.get(name), settings.hidden_columns.get(name, ())
@@ -48,20 +44,6 @@ def places(settings: Settings) -> list[Place]:
             at = settings.where(setting, unknown[0])
             raise UsageError(f"{at}: there is no index {unknown[0]}; there are {', '.join(found)}")
     return list(found.values())
-
-
-def _name_and_path(given: str, where: str) -> tuple[str, str]:
-    named = _NAMED.fullmatch(given)
-    if named:
-        name, path = named.groups()
-        if not _NAME.fullmatch(name):
-            raise UsageError(f"{where}: {given}: expected letters, digits and _.- before =, found {name!r}")
-        if not path:
-            raise UsageError(f"{where}: {given}: expected a path or URL after =")
-        return name, path
-    last = given.rstrip("/").rpartition("/")[2]
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or "index"
-    return name[:64], given
 
 
 def visible(place: Place, names: Iterable[str]) -> list[str]:

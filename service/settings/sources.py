@@ -3,6 +3,7 @@ keeps its place, and errors name it."""
 
 import difflib
 import json
+import os
 import re
 import tomllib
 import types
@@ -17,6 +18,8 @@ from pydantic.fields import FieldInfo
 from gnomon.shadow import UsageError
 
 SHOWN_CHARACTERS = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NAMED = re.compile(r"([^/=]*)=(.*)", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?")
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -26,6 +29,7 @@ CONFIG = PREFIX + "CONFIG"
 # Variables that other parts of the project read, and prefixes of variables for tests.
 OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL")))
 OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
+FILE_PATHS = ("cache_folder", "tokens_file", "tls_certificate", "tls_key")  # settings that are local paths
 INDEX_KEYS = ("path", "columns", "hidden_columns")
 # Kubernetes puts these into every container, for a service called gnomon or gnomon-*.
 _OF_KUBERNETES = re.compile(r"GNOMON_(?:\w+_)?(?:SERVICE_(?:HOST|PORT\w*)|PORT_[0-9]+_(?:TCP|UDP|SCTP)\w*)")
@@ -180,22 +184,22 @@ def _is_of_others(variable: str, text: str) -> bool:
     return variable.endswith("_PORT") and _ADDRESS_OF_KUBERNETES.fullmatch(text) is not None
 
 
-def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
-    """The settings of a TOML file: settings by name, and `[indexes.NAME]` tables, the first of which is the default
-    index."""
+def of_file(given: str, fields: Fields, where: str = "") -> dict[str, Given]:
+    """The settings of a TOML file: settings by name, and `[indexes.NAME]` tables, or `NAME = "path"` in the table
+    `[indexes]`; the first is the default index. `where` is the option or variable that names the file. If it is empty,
+    the file was found, and its paths are relative to its folder."""
+    at_file = f"{where}: {given}" if where else given
     try:
         text = Path(given).read_bytes().decode()
         content = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(
-            f"{where}: {given}: {error.strerror or error}; expected a TOML file that can be read"
-        ) from None
+        raise UsageError(f"{at_file}: {error.strerror or error}; expected a TOML file that can be read") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{where}: {given}: expected a TOML file in UTF-8, found other bytes") from None
+        raise UsageError(f"{at_file}: expected a TOML file in UTF-8, found other bytes") from None
     except RecursionError:
-        raise UsageError(f"{where}: {given}: expected TOML, found lists or tables too deep inside each other") from None
+        raise UsageError(f"{at_file}: expected TOML, found lists or tables too deep inside each other") from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: {given}{_not_toml(str(error), text)}") from None
+        raise UsageError(f"{at_file}{_not_toml(str(error), text)}") from None
     found = {}
     for name, value in content.items():
         at = f"{given}{_line(text, name)}: {name}"
@@ -204,7 +208,43 @@ def of_file(given: str, fields: Fields, where: str) -> dict[str, Given]:
         found[name] = Given(value, at)
     if isinstance(content.get("indexes"), dict):
         found |= _of_tables(given, text, content, fields)
+    if not where:
+        found = {
+            name: one._replace(value=_below(os.path.dirname(given), name, one.value)) for name, one in found.items()
+        }
     return found
+
+
+def _below(folder: str, name: str, value: Any) -> Any:
+    """A value of a file in this folder, with relative paths of this machine taken from the folder."""
+    if name == "indexes" and isinstance(value, list):
+        return [_index_below(folder, one) if isinstance(one, str) else one for one in value]
+    return _path_below(folder, value) if name in FILE_PATHS and isinstance(value, str) else value
+
+
+def _index_below(folder: str, given: str) -> str:
+    name, equals, path = given.partition("=") if _NAMED.fullmatch(given) else ("", "", given)
+    return f"{name}{equals}{_path_below(folder, path)}"
+
+
+def _path_below(folder: str, path: str) -> str:
+    return path if not path or "://" in path or path.startswith(("~", "file:")) else os.path.join(folder, path)
+
+
+def name_and_path(given: str, where: str) -> tuple[str, str]:
+    """The name and the path of one of `indexes`. An index without `NAME=` is called after its last folder. UsageError
+    for a name that is invalid in a path."""
+    named = _NAMED.fullmatch(given)
+    if named:
+        name, path = named.groups()
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{where}: {given}: expected letters, digits and _.- before =, found {name!r}")
+        if not path:
+            raise UsageError(f"{where}: {given}: expected a path or URL after =")
+        return name, path
+    last = given.rstrip("/").rpartition("/")[2]
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-.") or "index"
+    return name[:64], given
 
 
 def _not_toml(message: str, text: str) -> str:
@@ -226,8 +266,10 @@ def _of_tables(given: str, text: str, content: Mapping[str, Any], fields: Fields
     tables: dict[str, Any] = content["indexes"]
     for index, table in tables.items():
         at = f"{given}{_line(text, index, 'indexes')}: indexes.{index}"
+        if isinstance(table, str) and table:
+            table = {"path": table}
         if not isinstance(table, dict):
-            raise UsageError(f'{at}: expected a table with a path, like [indexes.{index}] path = "/data/{index}"')
+            raise UsageError(f'{at}: expected a path or URL, or a table with a path, like {index} = "/data/{index}"')
         for key, value in table.items():
             at_key = f"{given}{_line(text, key, f'indexes.{index}')}: indexes.{index}.{key}"
             if key not in INDEX_KEYS:

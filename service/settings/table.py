@@ -170,6 +170,11 @@ class Settings(BaseModel):
         "name",
         "Of `gnomon catalog`: the catalog of pyiceberg's configuration that it serves, in place of `upstream`.",
     )
+    master: Text | None = _setting(
+        None,
+        "URL",
+        "Of commands that run on Spark: the master of the session, unless `--master` names one.",
+    )
     access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
     log_keys: bool = _setting(
         False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."
@@ -206,24 +211,31 @@ def load_settings(
     pairs: Sequence[str] = (),
     config: Text | None = None,
     environment: Mapping[str, str] | None = None,
+    found: Text | None = None,
+    needs_index: bool = True,
 ) -> Settings:
     """Settings from flags, from `NAME=VALUE` pairs, from the environment (of this process where none is handed in),
     from a TOML file, and from the defaults of an image (GNOMON_DEFAULT_*); each source overrides the ones after it.
+    `found` is a file that is read if no other is named; its relative paths are below its folder. `needs_index=False` is
+    for commands that take an index of their own: they need no `indexes`.
 
     UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
     fields, variables = Settings.model_fields, os.environ if environment is None else environment
     path, where = (config, "--config") if config is not None else (variables.get(CONFIG), CONFIG)
+    if path is None:
+        path, where = found, ""
     file: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
     by_variable = of_environment(variables, fields)
     stronger = of_pairs(pairs, fields) | of_flags(flags or {}, fields)
     given = of_environment(variables, fields, DEFAULT_PREFIX) | file | by_variable | stronger
-    if "indexes" not in given:
+    if "indexes" not in given and needs_index:
         raise UsageError(
             "no index is given: name one on the command line (gnomon serve /data/index), in GNOMON_INDEXES, or in the "
             "file of --config"
         )
+    values = {name: one.value for name, one in given.items()}
     try:
-        settings = Settings(**{name: one.value for name, one in given.items()})
+        settings = Settings(**(values if needs_index else {"indexes": ["."], **values}))
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
         field = fields[name]

@@ -146,7 +146,7 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
         (("get", by_number, '{"n": "many", "url": "u"}'), 2, "key column n: expected bigint, found 'many'"),
         (("get", lake / "index"), 2, "expected one key or more"),
         (("build", lake / "nowhere", lake / "x", "--key", "url"), 3, "nowhere: no such file or folder"),
-        (("build", lake / "source", lake / "x"), 2, "a first build needs SOURCE, INDEX and --key"),
+        (("build", lake / "source", lake / "x"), 2, "source needs --key"),
         (("build", lake / "nowhere"), 2, "nowhere: no index is there; a first build needs SOURCE, INDEX and --key"),
         (("build", lake / "source", lake / "x", lake / "y"), 2, "expected [SOURCE] INDEX, found 3 places"),
         (("build", lake / "source", lake / "x", "--key", "no", "--dry-run"), 2, "the source has no column no"),

@@ -37,9 +37,11 @@ sys.exit(code)
 """
 
 
-def run(*arguments: str, missing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, missing: tuple[str, ...] = (), environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     program = WITHOUT.format(missing=repr(set(missing) or {""}), arguments=list(arguments))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     return subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -52,6 +54,51 @@ def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
     imported = done.stderr.split()
     assert "typer" in imported
     assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "fastapi", "importlib.metadata"} & set(imported)
+
+
+def completed(shell: str, line: str, missing: tuple[str, ...] = (), **more: str) -> list[str]:
+    """What the shell's script gets for a line, with the cursor at its end: one word a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TYPER_COMPLETE_ARGS": line}
+    done = run(missing=missing, environment={**words, "_GNOMON_COMPLETE": f"complete_{shell}", **more})
+    assert [told for told in done.stderr.splitlines() if not told.startswith("imported")] == []
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_options_and_their_values(shell: str) -> None:
+    more = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"} if shell == "fish" else {}
+    for line, expected, other in [
+        ("gnomon ve", "verify", "vacuum"),
+        ("gnomon get i k --exp", "--explain", "--format"),
+        ("gnomon get i k --format a", "arrow", "csv"),
+        ("gnomon build --eng", "--engine", "--key"),
+    ]:
+        told = " ".join(completed(shell, line, **more))
+        assert expected in told, line
+        assert other not in told, line
+    script = run(environment={"_GNOMON_COMPLETE": f"source_{shell}"}).stdout
+    assert f"_GNOMON_COMPLETE=complete_{shell}" in script
+
+
+def test_bash_runs_the_script_of_its_completion(tmp_path: Path) -> None:
+    program = tmp_path / "gnomon"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gnomon "$@"\n')
+    program.chmod(0o755)
+    ask = '\nCOMP_WORDS=(gnomon his); COMP_CWORD=1; _gnomon_completion gnomon; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["bash", "-c", run(environment={"_GNOMON_COMPLETE": "source_bash"}).stdout + ask],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["history"], done.stderr
+
+
+def test_the_shell_gets_no_error_for_a_command_whose_extra_is_missing() -> None:
+    assert "serve" in completed("bash", "gnomon ", missing=("fastapi", "pyspark"))
+    assert completed("bash", "gnomon serve --", missing=("fastapi", "pyspark")) == []
 
 
 # What costs a short command more than its work, and a look-up of one key in a local Parquet file does not need.

@@ -45,7 +45,7 @@ def test_indexes_of_a_file_may_be_a_list_and_a_flag_replaces_them(tmp_path: Path
         ("timeout_seconds = inf\n", ", line 1: timeout_seconds: expected a number above 0, at most 86400, found Inf"),
         ("host = 2026-01-01\n", ", line 1: host: expected a text that is not empty, found "),
         ("indexes = 5\n", ", line 1: indexes: expected a list of one text or more, found 5"),
-        ("[indexes]\na = 5\n", ", line 2: indexes.a: expected a table with a path"),
+        ("[indexes]\na = 5\n", ", line 2: indexes.a: expected a path or URL, or a table with a path"),
         ('[indexes.a]\npth = "/a"\n', ", line 2: indexes.a.pth: there is no such key; did you mean path?"),
         ("[indexes.a]\npath = 5\n", ", line 2: indexes.a.path: expected a path or URL, found 5"),
         ('[indexes.a]\ncolumns = ["x"]\n', ", line 1: indexes.a: expected a path or URL as its path, found none"),
