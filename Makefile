@@ -20,7 +20,7 @@ with_java := JAVA_HOME="$$(deploy/setup.sh --java-home)"
 not_on_connect := --ignore tests/indexer/test_connect.py --ignore tests/indexer/spark --ignore tests/indexer/test_other_python.py
 quick := GNOMON_TEST_PROFILE=quick $(pytest) --quiet -m "not (spark or store or browser or process or slow or nightly)"
 
-.PHONY: help system setup demo quick test check coverage nightly bench bench-report serve clean
+.PHONY: help system setup demo quick test check coverage nightly bench bench-report docs serve clean
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: setup ## Measure fetches beside DuckDB, Polars and Lance
 
 bench-report: setup ## Write docs/benchmarks.md from the recorded results in bench/results
 	@$(venv)/python -m bench.report
+
+docs: setup ## Build the site of the documentation into build/site; a warning fails
+	@$(venv)/python docs/site/make.py
 
 serve: setup ## Serve the demo's index over HTTP
 	@$(venv)/gnomon serve .demo/index
