@@ -31,9 +31,11 @@ BEYOND = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "internals/contributing.md",
     "deploy/README.md": "operations/deploy.md",
+    "examples/README.md": "examples.md",
 }
 # The parts of the site that have pages from elsewhere, and their last pages.
 MORE = {
+    "First steps": ["examples.md"],
     "Reference": ["reference/python-api.md", "reference/http-api.md"],
     "Operations": ["operations/deploy.md"],
     "Internals": ["internals/contributing.md", "changelog.md"],
