@@ -2,9 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.page import RESULTS
 from bench.report import PAGE, SECTIONS, page
@@ -14,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CODE_OF_CONDUCT.md",
+    ROOT / "SECURITY.md",
     ROOT / "deploy" / "README.md",
     ROOT / "examples" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -55,6 +61,45 @@ def test_each_file_that_contributing_names_is_there() -> None:
 def test_the_page_of_the_command_line_lists_each_command() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert re.findall(r"^\| `gnomon ([a-z-]+)", text, re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("citation-file-format", "CITATION.cff"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/bug.yml"),
+        ("github-issue-forms", ".github/ISSUE_TEMPLATE/question.yml"),
+        ("github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+    ],
+)
+def test_a_file_that_a_code_host_reads_has_its_form(schema: str, path: str) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(ROOT / path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_citation_is_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["authors"] == project["authors"]
+    assert citation["keywords"] == project["keywords"]
+    assert citation["license"] == project["license"]
+
+
+def test_the_version_stands_in_one_place() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    tops = ["btree", "deploy", "docs", "examples", "gnomon", "indexer", "service", ".github"]
+    files = [
+        *PAGES,
+        ROOT / "CITATION.cff",
+        *(path for top in tops for path in (ROOT / top).rglob("*") if path.is_file()),
+    ]
+    texts = [path for path in files if path.suffix not in {".png", ".so", ".pyc", ".c", ".txt"}]
+    ours = re.compile(rf"(?:gnomon|version|tag)\S*?[\"':=@ ]+v?{re.escape(version)}(?![.\d])", re.IGNORECASE)
+    found = {path.relative_to(ROOT).as_posix() for path in texts if ours.search(path.read_text())}
+    # the tags of the images, which tests/deploy/test_images.py compares
+    assert found == {"deploy/kubernetes/cronjob.yaml", "deploy/kubernetes/deployment.yaml"}
 
 
 def test_the_page_of_benchmarks_is_what_its_command_writes() -> None:

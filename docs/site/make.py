@@ -28,8 +28,10 @@ CONFIG = Path(__file__).with_name("mkdocs.yml")
 START = "start.md"
 BEYOND = {
     "README.md": "index.md",
-    "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "internals/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "CODE_OF_CONDUCT.md": "project/conduct.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
     "deploy/README.md": "operations/deploy.md",
     "examples/README.md": "examples.md",
 }
@@ -38,7 +40,7 @@ MORE = {
     "First steps": ["examples.md"],
     "Reference": ["reference/python-api.md", "reference/http-api.md"],
     "Operations": ["operations/deploy.md"],
-    "Internals": ["internals/contributing.md", "changelog.md"],
+    "Project": [f"project/{name}.md" for name in ("contributing", "security", "conduct", "changelog")],
 }
 PLUGINS = {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)]}}}}
 WIDE = "---\nhide: [navigation, toc]\n---\n\n"  # a page without lists at its sides
@@ -119,7 +121,7 @@ def _nav(index: str) -> list[Any]:
             place for place, _ in LINK.findall(row) if place.endswith(".md") and place not in {*elsewhere, *pages}
         ]
     for part, more in MORE.items():
-        parts[part] += more
+        parts.setdefault(part, []).extend(more)
     decisions = [place for place in parts["Internals"] if place.startswith("internals/decisions/")]
     parts["Internals"] = [*(one for one in parts["Internals"] if one not in decisions), {"Decisions": decisions}]
     return ["index.md", *({part: pages} for part, pages in parts.items())]
