@@ -123,9 +123,7 @@ COMMANDS = {
         "Change the number of buckets, or the layout.",
         "gnomon rebucket /indexes/crawl --buckets 16 --flat",
     ),
-    "demo": Command(
-        "gnomon.commands.demo", "Run all steps on a generated web crawl.", "gnomon demo --pages 20000", "spark"
-    ),
+    "demo": Command("gnomon.commands.demo", "Run all steps on a generated web crawl.", "gnomon demo --pages 20000"),
 }
 SHOWN_EXAMPLES = ("build", "get", "load", "serve")  # in the help of all commands
 

@@ -1,4 +1,4 @@
-"""The demo's source: an invented web crawl, and a batch to append to it, written by Spark.
+"""The demo's source: an invented web crawl, and a batch to append to it, written by Spark or by this process.
 
 All data are functions of page numbers and a seed. A page's URL depends on its number only, so the demo can name a
 present URL and an absent one without reading data. Rows are made a batch at a time: text is a sequence of numbers into
@@ -8,17 +8,23 @@ a table of tokens, which Arrow joins into HTML without a Python object per row.
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from functools import cache, partial
-from typing import NamedTuple
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 FIRST_DAY = date(2026, 1, 1)
 SMALL_SHARE = 0.2  # share of the pages in the days after the first; the first day is one large file
 FILES_PER_SMALL_DAY = 2
 BATCH_ROWS = 1_000  # about 5 MB of HTML
+GROUP_BATCHES, PAGE_ROWS = 25, 100  # about Spark's row groups of 128 MB and pages of 1 MB
 BODY_TOKENS = (40, 1_065)  # a page, evenly spread
 HTTP_STATUS = np.repeat(np.array([200, 301, 404, 410, 503], np.int32), [236, 8, 6, 2, 4])  # 256 of them
 SCHEMA = pa.schema(
@@ -56,13 +62,19 @@ def day_name(day: int) -> str:
     return (FIRST_DAY + timedelta(days=day)).isoformat()
 
 
-def write_crawl(spark: SparkSession, path: str, pages: int = 200_000, partitions: int = 6, seed: int = 2026) -> None:
+def write_crawl(
+    spark: "SparkSession | None", path: str, pages: int = 200_000, partitions: int = 6, seed: int = 2026
+) -> None:
     """Write pages 0 to `pages` - 1 as Parquet in `partitions` folders `dt=2026-01-01`, ... below `path`.
 
     The first day holds four fifths of the pages, page 0 among them, in one file (at 200,000 pages several row
     groups of Spark's default 128 MB); the other days are small. Rows depend on `seed`, `pages` and
-    `partitions`, never on Spark's parallelism. `path` must not exist.
+    `partitions`, never on Spark's parallelism. Without a session this process writes the same rows. `path` must not
+    exist.
     """
+    if spark is None:
+        _write_locally(crawl_files(pages, partitions), same_number, seed, path, in_days=True)
+        return
     frame = _frame(spark, crawl_files(pages, partitions), same_number, seed)
     name = "spark.sql.maxConcurrentOutputFileWriters"  # above 0, Spark does not sort a gigabyte by `dt` first
     before = spark.conf.get(name)
@@ -74,7 +86,7 @@ def write_crawl(spark: SparkSession, path: str, pages: int = 200_000, partitions
 
 
 def write_increment(
-    spark: SparkSession,
+    spark: "SparkSession | None",
     path: str,
     crawl_pages: int = 200_000,
     rows: int = 20_000,
@@ -88,7 +100,10 @@ def write_increment(
     """
     files = [File(day, 0, rows // 2), File(day, rows // 2, rows)]
     numbers = partial(increment_pages, crawl_pages=crawl_pages, rows=rows)
-    _frame(spark, files, numbers, seed).write.parquet(path)
+    if spark is None:
+        _write_locally(files, numbers, seed, path, in_days=False)
+    else:
+        _frame(spark, files, numbers, seed).write.parquet(path)
     pages = numbers(np.arange(rows))
     new = pages[pages >= crawl_pages]
     return Increment(rows, known=rows - new.size, new=np.unique(new).size)
@@ -121,7 +136,21 @@ def same_number(row: np.ndarray) -> np.ndarray:
     return row
 
 
-def _frame(spark: SparkSession, files: list[File], numbers: PageNumbers, seed: int) -> DataFrame:
+def _write_locally(files: list[File], numbers: PageNumbers, seed: int, path: str, in_days: bool) -> None:
+    """Write each of `files` as one Parquet file, `in_days` in folders `dt=`, in this process."""
+    Path(path).mkdir(parents=True)
+    for number, file in enumerate(files):
+        folder = Path(path, f"dt={day_name(file.day)}") if in_days else Path(path)
+        folder.mkdir(exist_ok=True)
+        schema = pa.schema([field for field in SCHEMA if not in_days or field.name != "dt"])
+        batches = (batch.select(schema.names) for batch in file_batches(file, numbers, seed))
+        path_of_file = folder / f"part-{number:05}.snappy.parquet"
+        with pq.ParquetWriter(path_of_file, schema, write_batch_size=PAGE_ROWS) as out:
+            while of_group := list(islice(batches, GROUP_BATCHES)):
+                out.write_table(pa.Table.from_batches(of_group))
+
+
+def _frame(spark: "SparkSession", files: list[File], numbers: PageNumbers, seed: int) -> "DataFrame":
     """The rows of `files`, with one Spark task per file."""
     tasks = spark.range(0, len(files), 1, len(files))
     return tasks.mapInArrow(partial(_rows_of_tasks, files=files, numbers=numbers, seed=seed), SPARK_SCHEMA)

@@ -54,6 +54,12 @@ def test_spark_reads_the_columns_of_the_crawl(spark: SparkSession, crawl_folder:
 
 
 @pytest.mark.spark
+def test_this_process_writes_the_same_rows_into_the_same_folders(crawl_folder: Path, tmp_path: Path) -> None:
+    crawl.write_crawl(None, str(tmp_path / "crawl"), pages=PAGES, partitions=3)
+    assert read(tmp_path / "crawl").equals(read(crawl_folder))
+
+
+@pytest.mark.spark
 def test_urls_of_a_crawl_are_those_of_its_page_numbers_each_once(crawl_folder: Path) -> None:
     urls = read(crawl_folder)["url"].to_pylist()
     assert len(set(urls)) == PAGES

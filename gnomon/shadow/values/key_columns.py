@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from gnomon.base.arrow import compute as pc
 
 from gnomon.base.errors import check_memory
 from gnomon.base.json_forms import DIGITS

@@ -153,7 +153,7 @@ def test_other_columns_are_refused_before_anything_is_written(lake: Path, table:
 def test_a_session_and_another_object_are_refused(lake: Path) -> None:
     with pytest.raises(UsageError, match="a session of Spark was given"):
         append_new("session", lake / "index", rows(0, 1), "b")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="batch: expected a table of Arrow, pandas or Polars, .*, found list"):
+    with pytest.raises(UsageError, match=r"batch: expected a table of Arrow, pandas or Polars, .*, found list"):
         append_new(None, lake / "index", [1], "b")  # type: ignore[arg-type]
 
 
