@@ -78,6 +78,12 @@ def test_the_first_page_is_the_first_screen_of_the_readme(site: Path) -> None:
     assert first in pages_of(site)["index.md"].read_text()
 
 
+def test_a_link_shows_the_title_of_its_page(site: Path) -> None:
+    assert "[Maintain an index](guide/maintain.md)" in pages_of(site)["index.md"].read_text()
+    texts = {page: path.read_text() for page, path in pages_of(site).items()}
+    assert {page: found for page, text in texts.items() if (found := re.findall(r"\[[\w./-]+\.md\]\(", text))} == {}
+
+
 def test_a_page_has_the_lists_tables_and_code_that_a_code_host_shows(site: Path) -> None:
     markdown = MarkdownIt("commonmark").enable("table")
     for page, path in pages_of(site).items():

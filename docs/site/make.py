@@ -45,6 +45,7 @@ MORE = {
 PLUGINS = {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT)]}}}}
 WIDE = "---\nhide: [navigation, toc]\n---\n\n"  # a page without lists at its sides
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
+FILE_NAME = re.compile(r"(?<=\[)[\w./-]+\.md(?=\]\(([^)#\s]+))")  # as the text of a link
 CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 # The end of a line of a paragraph, before a list. The site's Markdown needs an empty line between them.
 LIST = re.compile(r"(?<=\n)((?![-\s#|>`])[^\n]+)\n(?=- )")
@@ -79,7 +80,8 @@ def _places() -> dict[str, str]:
 
 
 def _linked(source: Path, place: str, places: dict[str, str], docs: Path) -> str:
-    """The text of a page, with its links as they are on the site. A linked file that is no page is copied there."""
+    """The text of a page, with its links as they are on the site: a link that shows the name of a page shows its title.
+    A linked file that is no page is copied to the site."""
 
     def moved(link: re.Match[str]) -> str:
         found, anchor = (source.parent / link[1]).resolve(), link[2] or ""
@@ -92,8 +94,15 @@ def _linked(source: Path, place: str, places: dict[str, str], docs: Path) -> str
             shutil.copy(found, _file(docs / to))
         return os.path.relpath(to.replace("all.md", "index.md"), Path(place).parent) + anchor
 
+    def titled(name: re.Match[str]) -> str:
+        found = (source.parent / name[1]).resolve()
+        title = re.match(r"# (.+)", found.read_text(encoding="utf-8")) if found.is_file() else None
+        return title[1] if title else name[0]
+
     parts = CODE.split(source.read_text(encoding="utf-8"))
-    text = "".join(part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts))
+    text = "".join(
+        part if number % 2 else LINK.sub(moved, FILE_NAME.sub(titled, part)) for number, part in enumerate(parts)
+    )
     text = LIST.sub(r"\1\n\n", text)
     return re.sub(r"^```(\w+) .*$", r"```\1", text, flags=re.MULTILINE)  # a second word is for our tests
 
@@ -192,10 +201,10 @@ def http_api(document: dict[str, Any]) -> Iterator[str]:
         yield f"{schema.get('description', '')}\n"
         required = schema.get("required", ())
         rows = [
-            (f"`{member}`", _type(of), "" if member in required else "optional", of.get("description", ""))
+            (f"`{member}`", _type(of) + ("" if member in required else ", optional"), of.get("description", ""))
             for member, of in schema.get("properties", {}).items()
         ]
-        yield from _table(("member", "type", "", "meaning"), rows)
+        yield from _table(("member", "type", "meaning"), rows)
 
 
 def _parameters(operation: dict[str, Any]) -> Iterator[str]:
@@ -234,7 +243,7 @@ def _type(schema: dict[str, Any]) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(map(_type, schema["anyOf"]))
+        return " or ".join(dict.fromkeys(map(_type, schema["anyOf"])))
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{json.dumps(one)}`" for one in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "any")
