@@ -62,8 +62,8 @@ BUDGET = {
     "shadow": (24_700, 103),
     "jobs": (8_360, 38),
     "indexer": (4_760, 26),
-    "service": (10_260, 49),
-    "gnomon": (3_660, 24),
+    "service": (10_300, 49),
+    "gnomon": (3_920, 25),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 # A second face of a sub-package, of what needs an extra.

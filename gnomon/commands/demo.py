@@ -227,7 +227,7 @@ def _fetch(index: str, source: str, pages: int) -> None:
             say(f"   {title}: in {took:.1f} ms; {told}")
             say(f"   read for it: {_cost(stats.to_json(), _size(source))}")
         else:
-            say(f"   {title}: in {took:.1f} ms; no row has this key in snapshot {opened.view.snapshot.number}")
+            say(f"   {title}: in {took:.1f} ms; no row has this key in snapshot {opened.snapshot}")
 
 
 def _answer(body: dict[str, Any]) -> str:

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.__main__ import main
-from gnomon.shadow import open_index
 from tests.gnomon.test_main import run
+from tests.opened import open_index
 
 pytestmark = pytest.mark.process
 EXTRAS = ("pyspark", "pandas", "fastapi", "starlette", "uvicorn", "httptools", "prometheus_client", "polars", "duckdb")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from gnomon.base.arrow import compute as pc
 
+from gnomon.base.arrow import compute as pc
 from gnomon.base.errors import check_memory
 from gnomon.base.json_forms import DIGITS
 from gnomon.btree.errors import KeyTypeError
