@@ -63,6 +63,11 @@ def compression_of(head: bytes) -> str | None:
 
 def decompress_pieces(reader: RangeReader, packed: str) -> Iterator[bytes]:
     """The text in pieces of at most 4 MB. Concatenated streams are one text."""
+    return (piece for piece, _ in _counted_pieces(reader, packed))
+
+
+def _counted_pieces(reader: RangeReader, packed: str) -> Iterator[tuple[bytes, int]]:
+    """The text in pieces, each with the bytes of the file that were read so far."""
     path, size = reader.name, reader.size
     decompressor = PieceDecompressor(STREAMS.get(packed, packed), PIECE_BYTES)
     given = 0  # bytes of the file already passed on
@@ -70,7 +75,8 @@ def decompress_pieces(reader: RangeReader, packed: str) -> Iterator[bytes]:
         held = reader.read_range(given, min(PACKED_BYTES, size - given))
         given += len(held)
         try:
-            yield from decompressor.pieces(held)
+            for piece in decompressor.pieces(held):
+                yield piece, given
         except CorruptData as error:
             at = given - decompressor.unread
             raise DamagedSource(f"its {packed} data cannot be unpacked: {error}", path, at) from None
@@ -81,7 +87,7 @@ def decompress_pieces(reader: RangeReader, packed: str) -> Iterator[bytes]:
 class Opened(NamedTuple):
     """A file whose ends were read. `head` is the begin of the text, the whole text if `complete`. `first`: offset after
     a byte-order mark. `packed`: the compression, or None. In a compressed file all offsets are those of the
-    decompressed text."""
+    decompressed text. `packing`: bytes of the file for a byte of text, from the head; 1 if not compressed."""
 
     path: str
     size: int
@@ -90,6 +96,7 @@ class Opened(NamedTuple):
     head: bytes
     complete: bool
     first: int
+    packing: float = 1.0
 
 
 def read_ends(reader: RangeReader, options: Options, head_bytes: int) -> Opened:
@@ -102,7 +109,7 @@ def read_ends(reader: RangeReader, options: Options, head_bytes: int) -> Opened:
     end = min(size, END_BYTES)
     head, tail = reader.read_ranges([(0, held), (size - end, end)])
     digest = hashlib.blake2b(size.to_bytes(8, "little") + head[:END_BYTES] + tail, digest_size=16).hexdigest()
-    packed, complete = compression_of(head), held == size
+    packed, complete, packing = compression_of(head), held == size, 1.0
     if packed is not None:
         if not whole:
             raise UnsupportedFormat(
@@ -112,20 +119,21 @@ def read_ends(reader: RangeReader, options: Options, head_bytes: int) -> Opened:
                 0,
                 action=Action.UNPACK,
             )
-        head, complete = _decompressed_head(reader, packed, head_bytes)
+        head, complete, packing = _decompressed_head(reader, packed, head_bytes)
     if head.startswith(WIDE_BOMS):
         raise UnsupportedFormat("text in UTF-16 or UTF-32; only UTF-8 is supported", path, 0)
     first = len(BOM) if head.startswith(BOM) else 0
-    return Opened(path, size, digest, packed, head, complete, first)
+    return Opened(path, size, digest, packed, head, complete, first, packing)
 
 
-def _decompressed_head(reader: RangeReader, packed: str, length: int) -> tuple[bytes, bool]:
+def _decompressed_head(reader: RangeReader, packed: str, length: int) -> tuple[bytes, bool, float]:
+    """The first bytes of the text, whether they are all, and the bytes of the file for each byte of text so far."""
     head = bytearray()
-    for piece in decompress_pieces(reader, packed):
+    for piece, read in _counted_pieces(reader, packed):
         head += piece
         if len(head) > length:
-            return bytes(head[:length]), False
-    return bytes(head), True
+            return bytes(head[:length]), False, read / len(head)
+    return bytes(head), True, reader.size / max(len(head), 1)
 
 
 def flag(options: Options, name: str, default: bool) -> bool:
@@ -205,13 +213,14 @@ def mean_bytes(block: Block) -> int:
 
 
 class TextFile:
-    """One text file. `first` is the position of its first row."""
+    """One text file. `first` is the position of its first row, `row_bytes` the mean length of the rows of its text."""
 
     rows = None  # only a scan can count them
 
     def __init__(self, opened: Opened, grammar: Grammar, first: int, row_bytes: int) -> None:
         self._size, self.digest, self._packed = opened.size, opened.digest, opened.packed
-        self._grammar, self._first, self.row_bytes = grammar, first, row_bytes
+        self._grammar, self._first = grammar, first
+        self.row_bytes = max(round(row_bytes * opened.packing), 1)
         self.schema = grammar.schema
         self.cache_bytes = 2000 + 500 * len(grammar.schema)
         self.ragged = 0

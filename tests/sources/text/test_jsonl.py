@@ -209,3 +209,11 @@ def test_an_empty_file_has_no_rows() -> None:
     reader, source = opened(b"")
     assert scanned(reader, source) == []
     assert source.schema == pa.schema([])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("rows", [200, 2_000, 100_000])
+def test_the_mean_bytes_of_a_row_are_those_in_the_compressed_file(packing: str, rows: int) -> None:
+    text = b"".join(b'{"id": %d, "name": "name of %d"}\n' % (row, row * 7919 % rows) for row in range(rows))
+    reader, source = opened(PACKINGS[packing](text), whole_file="true", schema=SCHEMA)
+    assert rows / 1.5 < reader.size / source.row_bytes < rows * 1.5
