@@ -29,6 +29,14 @@ class Command(NamedTuple):
 
 
 COMPLETING = "_GNOMON_COMPLETE"  # the variable of the command line library
+CHECKERS_WORDS = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "expected a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "expected a number"),
+    ("Input should be greater than or equal to", "expected at least"),
+    ("Input should be less than or equal to", "expected at most"),
+    ("Input should be", "expected"),
+)
 TAKING_KEYS = ("get", "find", "delete")
 COMMANDS = {
     "build": Command(
@@ -221,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         named = " ".join(["gnomon", *(word for word in words[:1] if word in COMMANDS)])
         where = context.command_path if context else named
-        message = " ".join(error.format_message().split()).removesuffix(".") + _alike(words)
+        message = _in_words(" ".join(error.format_message().split()).removesuffix(".")) + _alike(words)
         if "No such option" in message and words[0] in TAKING_KEYS:
             message += "; a key that begins with - stands after --"
         print(f"{where}: {message}; see {where} --help", file=sys.stderr)
@@ -250,6 +258,13 @@ def _ended(code: int, arguments: list[str] | None) -> int:
     if arguments is None:
         sys.exit(code)
     return code
+
+
+def _in_words(message: str) -> str:
+    """The message of the command line library, with words of its checker of values in ours."""
+    for theirs, ours in CHECKERS_WORDS:
+        message = message.replace(theirs, ours)
+    return message
 
 
 def _alike(words: list[str]) -> str:

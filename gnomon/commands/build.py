@@ -143,7 +143,7 @@ def build(
             return
         result = nothing_to_do(planned, request) or build_metadata(planned, request)
         if result is None:
-            progress = engines.enter_context(shown_progress())
+            progress = engines.enter_context(shown_progress(not engines.is_local))
             result = build_index(engines.started(), source, index, request, progress)
     _show_result(result, source, json)
     if flat is None and result.flat and not json:

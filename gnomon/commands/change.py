@@ -121,7 +121,7 @@ def upsert(
     target = Target(index, None)
     opened = target.opened
     name = batch_digest(batch, format) if batch_id is None else batch_id
-    with shown_progress() as progress, Engines("upsert", engine, master, conf) as engines:
+    with Engines("upsert", engine, master, conf) as engines, shown_progress(not engines.is_local) as progress:
         rows = read_rows(engines.started(), engines.session, batch, opened, format, options)
         result = upsert_rows(
             rows,

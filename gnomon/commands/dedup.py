@@ -96,7 +96,7 @@ def dedup(
     name = _name(batch_id, batch, format)
     request = AppendRequest(name, scope, order_by or [], null_keys, report, accept_vanished=accept_vanished)
     hive = is_table(opened.spec.source.name if opened is not None else source or "")
-    with shown_progress() as progress, Engines("dedup", engine, master, conf) as engines:
+    with Engines("dedup", engine, master, conf) as engines, shown_progress(not engines.is_local) as progress:
         started = engines.started(hive=hive)
         if is_new or full:
             opened = target.ready(started, full, progress, request.vanished)

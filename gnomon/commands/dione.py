@@ -71,7 +71,7 @@ def import_index(
     needs_catalog = is_table(dione) or (source is not None and is_table(source))
     with Engines("import-dione", EngineName.AUTO if needs_catalog else EngineName.LOCAL, master, conf) as engines:
         engine = engines.started(hive=True) if needs_catalog else None
-        progress = engines.enter_context(shown_progress())
+        progress = engines.enter_context(shown_progress(needs_catalog))
         result = import_dione(
             engine,
             dione,

@@ -46,7 +46,7 @@ class Engines(ExitStack):
     def __init__(self, command: str, name: EngineName, master: str | None, conf: Sequence[str] | None) -> None:
         super().__init__()
         self._command = command
-        self._is_local = is_local(name, master, conf)
+        self.is_local = is_local(name, master, conf)
         self._most_rows = MOST_ROWS if name is EngineName.AUTO else None
         self._spark_settings = (master, conf)
         self._started: Engine | None = None
@@ -63,7 +63,7 @@ class Engines(ExitStack):
         return self.started(hive=True).read_table(source)
 
     def _start(self, hive: bool) -> Engine:
-        if self._is_local:
+        if self.is_local:
             return LocalEngine(most_rows=self._most_rows)
         if not has_spark():
             raise MissingExtra.of(self._command, "pyspark", "spark")

@@ -72,7 +72,7 @@ def load(
     opened.check([], request.columns, None)  # before Spark starts
     given = key_file(plain, [key.name for key in spec.keys])
     begin = time.perf_counter()
-    with shown_progress() as progress, job_span("load", index) as span, whole(Path(target)) as staged:
+    with shown_progress(not runs_locally) as progress, job_span("load", index) as span, whole(Path(target)) as staged:
         if runs_locally:
             count, counters = _write_locally(opened, given, request, staged, progress)
         else:

@@ -13,12 +13,13 @@ from gnomon.commands.output import complain, counted
 from gnomon.jobs import TASKS, Progress, Step
 
 REFRESHES = 4  # per second
-STARTING = Step("start Spark")
+STARTING, STARTING_SPARK = "start", "start Spark"  # before the first stage of a job
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """Yield the function that shows the steps of a job. The line on a terminal is removed at the end."""
+def shown_progress(starts_spark: bool = False) -> Iterator[Progress]:
+    """Yield the function that shows the steps of a job. `starts_spark`: Spark starts before the first one. The line on
+    a terminal is removed at the end."""
     if not sys.stderr.isatty():
         yield _plain_lines()
         return
@@ -39,7 +40,7 @@ def shown_progress() -> Iterator[Progress]:
             redirect_stdout=False,
             redirect_stderr=False,
         ) as bars:
-            line = bars.add_task(STARTING.stage, total=None, count="")
+            line = bars.add_task(STARTING_SPARK if starts_spark else STARTING, total=None, count="")
 
             def tell(step: Step) -> None:
                 counts = [f"{step.done:,} of {step.total:,} {step.unit}"] if step.total else []

@@ -6,6 +6,7 @@ import pty
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from gnomon.jobs import Progress, Step
 HIDE, SHOW, ERASE = b"\x1b[?25l", b"\x1b[?25h", b"\x1b[2K"
 
 
-def on_terminal(monkeypatch: pytest.MonkeyPatch, job: Callable[[Progress], None]) -> bytes:
+def on_terminal(monkeypatch: pytest.MonkeyPatch, job: Callable[[Progress], None], starts_spark: bool = False) -> bytes:
     """What a terminal gets while a job tells its steps."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -36,13 +37,20 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, job: Callable[[Progress], None]
     try:
         with os.fdopen(slave, "w") as terminal:
             monkeypatch.setattr(sys, "stderr", terminal)
-            with shown_progress() as progress:
+            with shown_progress(starts_spark) as progress:
                 job(progress)
     finally:
         monkeypatch.undo()
         reader.join()
         os.close(master)
     return b"".join(got)
+
+
+@pytest.mark.parametrize("starts_spark", [True, False])
+def test_only_a_job_on_spark_says_that_spark_starts(monkeypatch: pytest.MonkeyPatch, starts_spark: bool) -> None:
+    got = on_terminal(monkeypatch, lambda progress: time.sleep(0.3), starts_spark)
+    assert b"start" in got
+    assert (b"Spark" in got) == starts_spark
 
 
 def test_a_terminal_shows_stages_tasks_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
