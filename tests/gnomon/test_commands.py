@@ -128,6 +128,9 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
     snapshot = damaged / "_shadow/snapshots/00000000000000000001.json"
     snapshot.write_bytes(snapshot.read_bytes().replace(b"100", b"101").replace(b"build", b"guild"))
     by_number = lake / "by_number"
+    semicolons = lake / "semicolons.csv"
+    semicolons.write_text("url;n\nu;1\n")
+    separated = "separated by ';', not by commas"
     cases = [
         (("get", lake / "nowhere", "k"), 3, "nowhere: not an index"),
         (("get", lake / "plain", "k"), 3, "plain: not an index"),
@@ -145,6 +148,11 @@ def test_what_goes_wrong_is_one_line_and_the_right_exit_code(lake: Path, capsys:
         (("get", lake / "index", "k", "--snapshot", "7"), 3, "snapshot 7 is not there"),
         (("get", by_number, '{"n": "many", "url": "u"}'), 2, "key column n: expected bigint, found 'many'"),
         (("get", lake / "index"), 2, "expected one key or more"),
+        (("get", lake / "index", "k", "--limit", "x"), 2, "'--limit': expected a whole number; see gnomon get"),
+        (("get", lake / "index", "k", "--limit", "0"), 2, "'--limit': expected at least 1; see gnomon get"),
+        (("get", lake / "index", "k", "--format", "xml"), 2, "'--format': 'xml' is not one of 'jsonl', 'csv'"),
+        (("build", semicolons, lake / "x", "--key", "url", "--engine", "local", "--dry-run"), 2, separated),
+        (("load", lake / "index", semicolons, lake / "rows", "--engine", "local"), 2, separated),
         (("build", lake / "nowhere", lake / "x", "--key", "url"), 3, "nowhere: no such file or folder"),
         (("build", lake / "source", lake / "x"), 2, "source needs --key"),
         (("build", lake / "nowhere"), 2, "nowhere: no index is there; a first build needs SOURCE, INDEX and --key"),

@@ -16,7 +16,7 @@ from gnomon.btree.keys import stored_array
 from gnomon.jobs.dedup.batch_plan import Held
 from gnomon.jobs.load import source_columns
 from gnomon.shadow import OpenIndex, UsageError
-from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, other_delimiter
 from gnomon.shadow.tables import NULL_VALUE, TEXT, as_partition_value, partition_stored, value_text
 from gnomon.shadow.values import KEY_PREFIX, is_text, typed_key
 
@@ -152,7 +152,8 @@ def cast_to(index: OpenIndex, batch: pa.Schema, held: Held = lambda kind: kind) 
     UsageError, with the differences, where they do not fit: a column may only differ as a narrower number."""
     spec, view = index.spec, index.view
     wanted = pa.schema([one.with_type(held(one.type)) for one in source_columns(index, view.columns)])
-    problems = [f"{name} is not a column of the source" for name in batch.names if name not in wanted.names]
+    hint = other_delimiter(batch.names)
+    problems = [f"{name} is not a column of the source{hint}" for name in batch.names if name not in wanted.names]
     for field in wanted:
         if field.name not in batch.names:
             problems.append(f"{field.name} is missing")

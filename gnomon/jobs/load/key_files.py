@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from gnomon.jobs.files import Described, describe, listed
 from gnomon.shadow.errors import SourceNotFound, UsageError
-from gnomon.shadow.metadata import source_root
+from gnomon.shadow.metadata import other_delimiter, source_root
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.sources import Options, Split, open_source
 from gnomon.sources.types import to_ddl
@@ -52,9 +52,8 @@ def key_file(path: str, names: Sequence[str]) -> KeyFile:
     there = dict.fromkeys(name for one in described for name in one.schema.names)
     missing = [name for name in names if name not in there]
     if missing:
-        raise UsageError(
-            f"the key column {', '.join(missing)} is missing; it has {', '.join(there) or 'no columns'}", path
-        )
+        known = (", ".join(there) or "no columns") + other_delimiter(list(there))
+        raise UsageError(f"the key column {', '.join(missing)} is missing; it has {known}", path)
     schema = pa.schema([pa.field(name, _type(described, name, path)) for name in names])
     pieces = [(one.entry.info, split) for one in described for split in one.splits]
     return KeyFile(root.storage.root, format, options, pieces, schema)

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -536,13 +536,19 @@ def check_names(what: str, names: object) -> None:
         raise UsageError(what, expected="a list of column names", found=repr(names))
 
 
+def other_delimiter(names: Sequence[str]) -> str:
+    """A hint for the columns of a file whose header another delimiter separates; empty for other columns."""
+    mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    return f"; its fields seem to be separated by {mark!r}, not by commas" if mark else ""
+
+
 def no_column(unknown: Collection[str], known: Iterable[str]) -> str:
     """The words for columns that a source does not have, with those that differ from one only in case."""
     there = list(known)
     alike = [name for name in there if name.lower() in {one.lower() for one in unknown}]
     shown = ", ".join(name if name.strip() else repr(name) for name in unknown)
     hint = f"; did you mean {', '.join(alike)}?" if alike else ""
-    return f"the source has no column {shown}; it has {', '.join(there) or 'none'}{hint}"
+    return f"the source has no column {shown}; it has {', '.join(there) or 'none'}{hint or other_delimiter(there)}"
 
 
 def check_number(what: str, number: object) -> None:

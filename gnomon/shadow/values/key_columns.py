@@ -19,7 +19,7 @@ from gnomon.btree.errors import KeyTypeError
 from gnomon.btree.key_types import Stored, is_number_of_units, key_type, mean_the_same, source_type, value_type
 from gnomon.btree.keys import key_array, stored_array, type_of_arrow
 from gnomon.shadow.errors import UsageError
-from gnomon.shadow.metadata import IndexSpec, KeyColumn
+from gnomon.shadow.metadata import IndexSpec, KeyColumn, other_delimiter
 from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
 
 PLAIN_INTEGERS = r"^-?[0-9]{1,18}$"  # texts that Arrow's cast reads as `read_key` does
@@ -51,7 +51,8 @@ def sample_types(keys: pa.Schema, spec: IndexSpec, what: str) -> pa.Schema:
     """The columns of a sample as a load returns them: text key columns in the source's types. Times of day and
     nanoseconds stay text. UsageError where the sample lacks a key column."""
     if missing := missing_keys(keys, spec):
-        raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {', '.join(keys.names)}")
+        there = ", ".join(keys.names) + other_delimiter(keys.names)
+        raise UsageError(f"{what}: the key column {', '.join(missing)} is missing; it has {there}")
     read = {
         key.name: key_type(key.type).arrow
         for key in spec.keys
@@ -249,7 +250,8 @@ def key_batch(keys: pa.Array, spec: IndexSpec) -> pa.RecordBatch:
 def check_key_columns(given: pa.Schema, spec: IndexSpec) -> None:
     """Raise UsageError where given keys lack a key column, or have it twice."""
     if missing := missing_keys(given, spec):
-        raise UsageError(f"keys: the key column {', '.join(missing)} is missing; it has {', '.join(given.names)}")
+        there = ", ".join(given.names) + other_delimiter(given.names)
+        raise UsageError(f"keys: the key column {', '.join(missing)} is missing; it has {there}")
     if twice := [key.name for key in spec.keys if given.names.count(key.name) > 1]:
         raise UsageError(f"keys: the key column {', '.join(twice)} is there more than once")
 
