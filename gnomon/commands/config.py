@@ -18,13 +18,21 @@ VARIABLES = (NAMES_IT, "GNOMON_INDEXES", "GNOMON_MASTER", "GNOMON_CACHE_FOLDER",
 
 def found_file() -> str | None:
     """The `gnomon.toml` of the current folder, else of the nearest folder above it that has one, else of the user's
-    own configuration. None if there is none, or if GNOMON_CONFIG names another file."""
+    own configuration. None if there is none, or if GNOMON_CONFIG names another file. A file of another user than this
+    one and root is left aside: a folder above may be one that everybody writes to."""
     if NAMES_IT in os.environ:
         return None
     here, own = Path.cwd(), os.environ.get("XDG_CONFIG_HOME", "")
     own = own if os.path.isabs(own) else os.path.expanduser("~/.config")
     places = [*(os.path.join(folder, FILE) for folder in (here, *here.parents)), os.path.join(own, "gnomon", FILE)]
-    return next(filter(os.path.isfile, places), None)
+    return next((place for place in places if os.path.isfile(place) and _is_ours(place)), None)
+
+
+def _is_ours(place: str) -> bool:
+    if os.stat(place).st_uid in (0, os.getuid()):
+        return True
+    typer.echo(f"gnomon: {place} is of another user, and left aside; name it by {NAMES_IT} to use it", err=True)
+    return False
 
 
 def _settings() -> Any:

@@ -1,6 +1,7 @@
 """`gnomon.toml`: indexes by name in every command, and what a wrong file or name is told."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,6 +53,23 @@ def test_a_path_that_exists_or_has_a_slash_wins_over_a_name(work: Path, capsys: 
     index_source(work / "source", work / "deep" / "work" / "crawl", ["text"])
     assert main(["get", "crawl", "two"]) == 0
     assert json.loads(capsys.readouterr().out) == {"id": 2, "text": "two"}
+
+
+def test_a_file_of_another_user_is_left_aside_unless_it_is_named(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, user = work / "gnomon.toml", os.getuid()
+    if user == 0:
+        os.chown(file, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert main(["get", "crawl", "2"]) == 3
+    told = capsys.readouterr().err
+    assert told.startswith(f"gnomon: {file} is of another user, and left aside; name it by GNOMON_CONFIG to use it\n")
+    assert "crawl: not an index" in told
+    monkeypatch.setenv("GNOMON_CONFIG", str(file))
+    monkeypatch.chdir(work)
+    assert main(["get", "crawl", "2"]) == 0
 
 
 def test_an_unknown_name_is_told_with_the_known_ones_and_a_new_folder_is_none(
