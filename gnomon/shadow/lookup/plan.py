@@ -77,7 +77,7 @@ def parse_values(values: Sequence[object], spec: IndexSpec) -> ParsedKey:
     for column, value in zip(spec.keys, values, strict=False):
         if isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
             array = pa.array(np.array([value])) if isinstance(value, np.generic) else pa.repeat(value, 1)
-            value = stored_values(typed_key(array, column, "the key", all_held=True), column.type)[0]
+            value = typed_key(array, column, "the key", all_held=True)[0].as_py()
         if column.partition:
             where.append((column.name, as_partition_value(value, column.type, column.name)))
         else:

@@ -270,7 +270,8 @@ def given_keys(keys: object) -> list[object] | tuple[object, ...] | pa.Array:
             return pa.chunked_array(keys).combine_chunks()
         if hasattr(keys, "__arrow_c_array__") or hasattr(keys, "__array__"):
             return pa.array(keys)
-    except (TypeError, ValueError, pa.ArrowException):  # objects of several types, or of none that Arrow has
+    except (TypeError, ValueError, pa.ArrowException) as error:  # objects of several types, or of none that Arrow has
+        check_memory(error)
         if getattr(keys, "ndim", 1) == 1 and hasattr(keys, "tolist"):
             return list(keys.tolist())
     else:

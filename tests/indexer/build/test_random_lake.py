@@ -18,10 +18,10 @@ from pyiceberg.utils.config import Config
 
 from gnomon.jobs.build import BuildRequest, LocalEngine
 from gnomon.jobs.build.job import build_index
-from gnomon.shadow import open_index
 from gnomon.shadow.maintenance.compaction import compact, rebucket
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify
+from tests.opened import open_index
 from tests.profiles import cases
 
 KEYS = 400
