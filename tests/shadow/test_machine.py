@@ -148,10 +148,12 @@ class ShadowMachine(RuleBasedStateMachine):
 
     def commit(self, begun: Begun) -> None:
         """Apply a commit to the covered files. A file has the state that the build saw, unless another build has since
-        seen another state of it, and the source differs from ours."""
+        seen another state of it, or its end, and the source differs from ours."""
         for path in begun.listed.keys() | begun.base.keys():
             mine, before, now = begun.listed.get(path), begun.base.get(path), self.covered.get(path)
-            if mine == before or (now != before and (mine is None or (now and self.source.get(path) != mine))):
+            if mine == before or (
+                now != before and (mine is None or ((now or before) and self.source.get(path) != mine))
+            ):
                 continue
             if mine is None:
                 del self.covered[path]
