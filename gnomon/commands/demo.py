@@ -109,7 +109,7 @@ def _say_what_is_missing(runs_locally: bool, has_service: bool) -> None:
 
 
 def _program() -> str:
-    """What runs this program again, as its user can type it."""
+    """The command that runs this program again, quoted for a shell."""
     called = sys.argv[0]
     if Path(called).name != "gnomon":
         return f"{shlex.quote(sys.executable)} -m gnomon"

@@ -131,7 +131,7 @@ class OpenIndex(Index):
 
     @property
     def at_hand(self) -> AtHand:
-        """What memory alone knows of keys at the current snapshot."""
+        """The memory of the index at its current snapshot, which answers without a read."""
         return AtHand(self._lookup, self._current.state)
 
     def here(self) -> Self:

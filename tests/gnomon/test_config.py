@@ -1,4 +1,4 @@
-"""`gnomon.toml`: indexes by name in every command, and what a wrong file or name is told."""
+"""`gnomon.toml`: every command takes an index by name, and refuses a wrong file or name in one line."""
 
 import json
 import os

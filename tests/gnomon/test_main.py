@@ -57,7 +57,7 @@ def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
 
 
 def completed(shell: str, line: str, missing: tuple[str, ...] = (), **more: str) -> list[str]:
-    """What the shell's script gets for a line, with the cursor at its end: one word a line."""
+    """The completions of a line with the cursor at its end, as the script of a shell gets them: one word a line."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_TYPER_COMPLETE_ARGS": line}
     done = run(missing=missing, environment={**words, "_GNOMON_COMPLETE": f"complete_{shell}", **more})
     assert [told for told in done.stderr.splitlines() if not told.startswith("imported")] == []

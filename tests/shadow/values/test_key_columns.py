@@ -1,4 +1,4 @@
-"""jobs/load/key_columns.py: keys of a sample in the types of an index."""
+"""shadow/values/key_columns.py: keys of a sample in the types of an index."""
 
 import datetime as dt
 from decimal import Decimal
