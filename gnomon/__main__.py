@@ -86,6 +86,12 @@ COMMANDS = {
         "gnomon catalog /indexes/orders --upstream http://rest-catalog:8181",
         "catalog",
     ),
+    "mcp": Command(
+        "gnomon.commands.mcp",
+        "Answer agents: the tools of an MCP server.",
+        "gnomon mcp /indexes/crawl",
+        "mcp",
+    ),
     "token": Command(
         "gnomon.commands.token",
         "Make a bearer token for the service.",

@@ -14,6 +14,7 @@ and it loads no pyspark.
 - `metrics`    metrics for Prometheus
 - `process`    the program: a socket and its worker processes
 - `page`       the files of the page at `/`
+- `mcp`        tools for agents, which ask the routes; needs the extra `mcp`
 
 `app` is the ASGI application for servers like uvicorn (`uvicorn gnomon.service:app`). It is made when it is first used:
 importing this package opens nothing and loads no web framework.

@@ -28,6 +28,7 @@ from gnomon.service.indexes import Indexes
 from gnomon.service.logs import AccessLog, Lines
 from gnomon.service.metrics import CONTENT_TYPE, Following, Metrics, Slot, WatchedApp
 from gnomon.service.settings import Settings, load_settings
+from gnomon.shadow import UsageError
 
 # Settings of the server of `gnomon serve`; another server has options of its own for them.
 OF_OUR_SERVER = (
@@ -67,7 +68,7 @@ def create_app(
     )
     app.state.service, app.state.guard, app.state.at_end = service, guard, _nothing
     app.state.plans = app.state.close = None
-    collectors = _add_catalog(app, service) if settings.is_catalog else _add_rows(app, settings)
+    collectors = _add_catalog(app, service, settings) if settings.is_catalog else _add_rows(app, settings)
     dropped = partial(getattr, lines, "dropped", 0)
     metrics = app.state.metrics = Metrics(service, slot, dropped, guard.tokens, collectors)
     app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
@@ -91,11 +92,20 @@ def _add_rows(app: FastAPI, settings: Settings) -> Sequence[Collector]:
     add_routes(app)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     add_pages(app)
+    if settings.mcp:
+        try:
+            import_module("gnomon.service.mcp").add_mcp(app, settings)
+        except ModuleNotFoundError as error:
+            where = settings.where("mcp")
+            what = f"{where}: needs the package {error.name}, which is not installed: pip install 'gnomon-index[mcp]'"
+            raise UsageError(what) from None
     return ()
 
 
-def _add_catalog(app: FastAPI, service: Service) -> Sequence[Collector]:
+def _add_catalog(app: FastAPI, service: Service, settings: Settings) -> Sequence[Collector]:
     """Put the routes of an Iceberg catalog on the app. Returns its metrics."""
+    if settings.mcp:
+        raise UsageError(f"{settings.where('mcp')}: a catalog answers no agents; gnomon serve --set mcp=true does")
     catalog = import_module("gnomon.service.catalog")  # needs the extra `catalog`
     add_probes(app)
     counts = app.state.plans = catalog.PlanCounts()

@@ -24,7 +24,7 @@ PACKAGES = {
     "service": {"service", "shadow", "base"},
     "gnomon": {"gnomon", "service", "indexer", "jobs", "shadow", "base"},
 }
-NOT_BELOW_THE_TOP = {"pyspark", "pandas", "fastapi", "starlette", "uvicorn", "typer", "rich"}
+NOT_BELOW_THE_TOP = {"pyspark", "pandas", "fastapi", "starlette", "uvicorn", "typer", "rich", "mcp"}
 NOT_IN = {
     "base": NOT_BELOW_THE_TOP,
     "btree": NOT_BELOW_THE_TOP,
@@ -62,8 +62,8 @@ BUDGET = {
     "shadow": (24_720, 103),
     "jobs": (8_360, 38),
     "indexer": (4_760, 26),
-    "service": (10_300, 49),
-    "gnomon": (3_940, 25),
+    "service": (10_700, 50),
+    "gnomon": (4_010, 26),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]
 # A second face of a sub-package, of what needs an extra.

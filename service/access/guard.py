@@ -245,7 +245,7 @@ class GuardedApp:
     def _refusal(self, scope: Scope) -> Exception | None:
         state = scope.setdefault("state", {})
         error: Exception | None = state.get("refused")
-        if error is None:
+        if error is None and "asker" not in state:  # a request that the app makes itself may have its caller
             try:
                 self._guard.admit(scope)
             except (Unauthorized, TokensUnread, TooManyRequests) as refusal:

@@ -27,7 +27,7 @@ PREFIX = "GNOMON_"
 DEFAULT_PREFIX = PREFIX + "DEFAULT_"  # defaults of a container image: any other source overrides them
 CONFIG = PREFIX + "CONFIG"
 # Variables that other parts of the project read, and prefixes of variables for tests.
-OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL")))
+OTHERS = (CONFIG, *(PREFIX + name for name in ("LOG", "WEBHDFS", "WEBHDFS_TOKEN", "STORE_MINUTES", "KERNEL", "TOKEN")))
 OTHER_PREFIXES = (PREFIX + "TEST_", PREFIX + "REPLAY_")
 FILE_PATHS = ("cache_folder", "tokens_file", "tls_certificate", "tls_key")  # settings that are local paths
 INDEX_KEYS = ("path", "columns", "hidden_columns")

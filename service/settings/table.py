@@ -175,6 +175,9 @@ class Settings(BaseModel):
         "URL",
         "Of commands that run on Spark: the master of the session, unless `--master` names one.",
     )
+    mcp: bool = _setting(
+        False, "flag", "Whether agents are answered at `/mcp` (MCP over HTTP; it needs the extra `mcp`)."
+    )
     access_log: bool = _setting(True, "flag", "Whether each request is logged as a line of JSON.")
     log_keys: bool = _setting(
         False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."

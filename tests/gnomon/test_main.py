@@ -130,7 +130,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
-    [("catalog", "httpx", "catalog"), ("serve", "fastapi", "service")],
+    [("catalog", "httpx", "catalog"), ("serve", "fastapi", "service"), ("mcp", "mcp", "mcp")],
 )
 def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
     done = run(command, "--help", missing=(missing,))
