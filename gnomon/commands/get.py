@@ -20,6 +20,7 @@ from gnomon.shadow import FetchStats, OpenIndex, ShadowError, Trace, UsageError,
 from gnomon.shadow.errors import BTreeError, SourceError
 from gnomon.shadow.lookup import RangeQuery
 from gnomon.shadow.storage import as_location
+from gnomon.shadow.values import csv_fields
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
@@ -192,17 +193,9 @@ def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, object]], None
     out.writerow(columns)
 
     def write(row: Mapping[str, object]) -> None:
-        out.writerow([_csv_field(row[name]) for name in columns])
+        out.writerow(csv_fields(row, columns))
 
     return write
-
-
-def _csv_field(value: object) -> str:
-    """A value as JSON, but text without quotes."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    text = to_json(value)
-    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def _print_arrow(

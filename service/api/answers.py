@@ -4,8 +4,10 @@ The code waits for files, so it runs in the threads of an index. The event loop 
 thread takes turns with the event loop and all other threads, so the same work costs more there. The metadata of a
 stream's schema has the members that a JSON answer has besides its rows, as JSON text."""
 
+import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ from gnomon.service.api.query import (
     key_given,
     too_large,
 )
-from gnomon.service.api.responses import ARROW, JSON, GzipStream, Sealed, sealed
+from gnomon.service.api.responses import ARROW, CSV, JSON, GzipStream, Sealed, sealed
 from gnomon.service.api.shapes import BatchResult, Problem, RowsAnswer
 from gnomon.service.errors import BadRequest, encode, problem
 from gnomon.service.http import Options
@@ -31,8 +33,10 @@ from gnomon.service.indexes import ServedIndex
 from gnomon.service.memory import Hold, NeedsMemory
 from gnomon.shadow import Answer, KeyTypeError
 from gnomon.shadow.errors import BeyondBound
+from gnomon.shadow.fetch import number_column
 from gnomon.shadow.lookup import ParsedKey
 from gnomon.shadow.storage import WouldWait, without_waiting
+from gnomon.shadow.values import csv_fields
 
 MOST_READ = 512 * 1024  # bytes that the event loop reads for an answer: more take long to unpack
 # For a batch: keys of the first piece, most keys of a later piece, and about the bytes of a later piece.
@@ -109,16 +113,26 @@ class KeyAnswer:
 
     def _body(self, question: Question, wanted: ParsedKey) -> bytes:
         question.trace()
-        found = {JSON: self._in_json, ARROW: self._in_arrow}[self._media_type]
+        found = {JSON: self._in_json, ARROW: self._in_arrow, CSV: self._in_csv}[self._media_type]
         return question.answer(self._media_type, wanted, lambda: found(question, wanted))
 
-    def _in_json(self, question: Question, wanted: ParsedKey) -> tuple[bytes, int]:
-        """The answer in JSON, and the number of its rows."""
+    def _found(self, question: Question, wanted: ParsedKey) -> Answer:
+        """The rows. KeyNotFound where there are none."""
         [found] = question.ask(question.index.answer, question.query([self._key]))
         assert isinstance(found, Answer)  # a failure of the only key is raised
         costs.note(question.stats, 1, found.count)
         if not found.count:
             raise question.not_found(wanted)
+        return found
+
+    def _in_csv(self, question: Question, wanted: ParsedKey) -> tuple[bytes, int]:
+        """The answer as CSV, and the number of its rows."""
+        found = self._found(question, wanted)
+        return csv_table(question, found.rows), found.count
+
+    def _in_json(self, question: Question, wanted: ParsedKey) -> tuple[bytes, int]:
+        """The answer in JSON, and the number of its rows."""
+        found = self._found(question, wanted)
         answer = RowsAnswer(question.shown(wanted), found.count, found.rows, **question.of_snapshot)
         if question.options.explain:
             answer.explain = explanation(question, wanted, found.files)
@@ -268,9 +282,9 @@ def _each(question: Question, keys: Sequence[object]) -> list[Answer | Exception
     return [too_large(found) if isinstance(found, BeyondBound) else found for found in answers]
 
 
-def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hold: Hold) -> bytes:
-    """The rows of a batch, in the order of its keys; the first column is the place of the key. If one key fails, the
-    batch fails, since a table of rows cannot contain an error."""
+def rows_of_each(served: ServedIndex, media_type: str, keys: Sequence[Any], options: Options, hold: Hold) -> bytes:
+    """The rows of a batch as one table, in Arrow or CSV, in the order of its keys; the first column is the place of the
+    key. If one key fails, the batch fails, since a table of rows cannot contain an error."""
 
     def work(question: Question) -> bytes:
         for place, key in enumerate(keys):
@@ -278,6 +292,12 @@ def rows_of_each(served: ServedIndex, keys: Sequence[Any], options: Options, hol
                 question.read(key)
             except (BadRequest, KeyTypeError) as error:
                 raise WrongKey(place, error) from None
+        if media_type == CSV:
+            answers = question.ask(question.index.answer, question.query(keys))
+            found = [answer for answer in answers if isinstance(answer, Answer)]  # all: a failure is raised
+            costs.note(question.stats, len(keys), sum(answer.count for answer in found))
+            number = number_column(question.columns)
+            return csv_table(question, [{number: n, **row} for n, one in enumerate(found) for row in one.rows], number)
         table = _table(question, keys)
         return stream(question, table, {COUNTS: _counts(table)})
 
@@ -296,6 +316,19 @@ def _counts(table: pa.Table) -> list[int]:
     """The number of rows of each key, including rows beyond a limit."""
     counts: list[int] = json.loads(table.schema.metadata[COUNTS])
     return counts
+
+
+def csv_table(question: Question, rows: Iterable[Mapping[str, Any]], *before: str) -> bytes:
+    """The rows as CSV; `before` are columns before those of the query. BadRequest where an explanation is asked for,
+    which CSV has no place for."""
+    if question.options.explain:
+        raise BadRequest("_explain: expected JSON or Arrow; CSV has no place for it")
+    columns, out = [*before, *question.columns], io.StringIO()
+    with costs.encoding():
+        writer = csv.writer(out)
+        writer.writerow(columns)
+        writer.writerows(csv_fields(row, columns) for row in rows)
+        return bounded(out.getvalue().encode(), question.served)
 
 
 def stream(question: Question, table: pa.Table, told: dict[bytes, Any], key: ParsedKey | None = None) -> bytes:

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from gnomon.service.api.responses import ARROW, JSON
+from gnomon.service.api.responses import ARROW, CSV, JSON
 from gnomon.service.api.shapes import schemas
 from gnomon.service.errors import MEDIA_TYPE
 from gnomon.service.http import OPTIONS
@@ -163,6 +163,13 @@ def _problem(status: int, is_head: bool) -> dict[str, Any]:
     return response
 
 
+CSV_ROWS = (
+    "The rows as CSV, in UTF-8, with the names of the columns in the first line (RFC 4180). Null is an empty field; "
+    "values that are no texts are written as in JSON. In a batch the first column is `key_number`, the place of the "
+    "row's key in the batch, from 0, and a key that fails fails the batch."
+)
+
+
 def answer(shape: type[msgspec.Struct], route: str, arrow: str = "") -> dict[str, Any]:
     """The answer of a route that gives JSON, with its examples, and Arrow where `arrow` says what is in it."""
     shown = {
@@ -173,6 +180,7 @@ def answer(shape: type[msgspec.Struct], route: str, arrow: str = "") -> dict[str
     content: dict[str, Any] = {JSON: {"schema": _reference(shape.__name__), "examples": shown}}
     if arrow:
         content[ARROW] = {"schema": {"type": "string", "format": "binary", "description": arrow}}
+        content[CSV] = {"schema": {"type": "string", "description": CSV_ROWS}}
     description = " ".join((shape.__doc__ or "").split())
     return {"description": description, "headers": REQUEST_ID, "content": content}
 

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 from msgspec import UNSET
 
 from gnomon.service import costs
-from gnomon.service.api.answers import COUNT, stream
+from gnomon.service.api.answers import COUNT, csv_table, stream
 from gnomon.service.api.query import Question, answered, bounded, check_length, explanation
-from gnomon.service.api.responses import JSON, Sealed, sealed
+from gnomon.service.api.responses import CSV, JSON, Sealed, sealed
 from gnomon.service.api.shapes import RangeAnswer
 from gnomon.service.errors import AnswerTooLarge, BadRequest, encode
 from gnomon.service.http import Options, RangeOptions, cut
@@ -121,6 +121,9 @@ def _made(question: Question, media_type: str, asked: RangeQuery, following: Fol
             answer.explain = explanation(question)
         with costs.encoding():
             return bounded(encode(answer), question.served), link
+    if media_type == CSV:
+        page, link = _read(question, question.index.first_page, asked, following)
+        return csv_table(question, page.rows), link
     table, link = _read(question, question.index.first_table, asked, following)
     return stream(question, table.rows, {COUNT: table.row_count, **({NEXT: link} if link else {})}), link
 

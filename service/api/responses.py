@@ -18,7 +18,8 @@ from gnomon.service.memory import Hold
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 ENCODINGS = ("gzip", "zstd")  # gzip if the caller prefers neither: it takes less time here
-OFFERED = (JSON, ARROW)  # the first if the caller prefers neither
+CSV = "text/csv"
+OFFERED = (JSON, ARROW, CSV)  # the first if the caller prefers neither
 
 _RANGE = re.compile(r"([^\s;/]+)/([^\s;/]+)")
 _QUALITY = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)

@@ -37,7 +37,6 @@ from gnomon.service.api.openapi import (
 from gnomon.service.api.pages import OF_NEWEST, OF_SNAPSHOT
 from gnomon.service.api.ranges import RANGE, has_page, page_of, page_rows
 from gnomon.service.api.responses import (
-    ARROW,
     JSON,
     VARY,
     HeldResponse,
@@ -264,8 +263,8 @@ async def post_rows(request: Request) -> Response:
         is_short_batch = len(body.keys) <= FEW_KEYS
         threads, size = (served.threads, SINGLE_BYTES) if is_short_batch else (served.batch_threads, BATCH_BYTES)
         encoding = _encoding(request)
-        if media_type == ARROW:
-            table = partial(rows_of_each, served, body.keys, options)
+        if media_type != JSON:
+            table = partial(rows_of_each, served, media_type, body.keys, options)
             answer, hold = await threads.work(lambda hold: sealed(table(hold), encoding, hold), client, size)
             return HeldResponse(answer.body, hold, answer.headers, media_type)
         is_gzip = encoding == "gzip" and len(body.keys) > FEW_KEYS

@@ -17,7 +17,7 @@ from gnomon.shadow.fetch.page_maps import (
     without_maps,
     write_page_maps,
 )
-from gnomon.shadow.fetch.result_tables import answer_table
+from gnomon.shadow.fetch.result_tables import answer_table, number_column
 from gnomon.shadow.fetch.results import Answer, Bounds, Found, Query, Rows, answers
 from gnomon.shadow.fetch.source_files import FetchReads, FetchStats, TimedStep
 
@@ -38,6 +38,7 @@ __all__ = [
     "answer_table",
     "answers",
     "check_format",
+    "number_column",
     "page_maps_path",
     "prove_page_maps",
     "without_maps",

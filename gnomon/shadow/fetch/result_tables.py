@@ -38,14 +38,19 @@ def answer_table(
         keys, table = _of_values(found, columns, rows)
     else:
         keys, table = _of_rows(fetcher, columns, rows, schemas)
-    name, number = KEY_NUMBER, 0
-    while name in columns:
-        name, number = f"{KEY_NUMBER}_{number + 1}", number + 1
     counts = json.dumps([hits.matches for hits in found.hits])
     metadata = {SNAPSHOT: str(found.view.snapshot.number), COUNTS: counts}
     arrays = [pa.array(keys, pa.int64()), *table.columns]
     rows.stats.add_fetch(begin)
-    return pa.Table.from_arrays(arrays, names=[name, *columns], metadata=metadata)
+    return pa.Table.from_arrays(arrays, names=[number_column(columns), *columns], metadata=metadata)
+
+
+def number_column(columns: Sequence[str]) -> str:
+    """The name of the first column, beside these."""
+    name, number = KEY_NUMBER, 0
+    while name in columns:
+        name, number = f"{KEY_NUMBER}_{number + 1}", number + 1
+    return name
 
 
 def _of_rows(fetcher: Fetcher, columns: Sequence[str], rows: Rows, schemas: Schemas) -> tuple[np.ndarray, pa.Table]:

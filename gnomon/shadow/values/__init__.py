@@ -23,13 +23,14 @@ from gnomon.shadow.values.key_columns import (
     typed_keys,
 )
 from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
-from gnomon.shadow.values.row_values import python_values, to_json
+from gnomon.shadow.values.row_values import csv_fields, python_values, to_json
 from gnomon.shadow.values.spark_sql import key_filter
 
 __all__ = [
     "KEY_PREFIX",
     "as_returned",
     "check_key_columns",
+    "csv_fields",
     "given_keys",
     "has_form",
     "is_text",

@@ -12,7 +12,7 @@ import datetime as dt
 import decimal
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -226,3 +226,15 @@ def _plain(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """A row, or anything made of rows, as JSON text on one line."""
     return json.dumps(_plain(value), default=_json_default, ensure_ascii=False, allow_nan=False)
+
+
+def csv_fields(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
+    """The values of a row as fields of CSV: a text as it is, null as an empty field, all else as in JSON."""
+    return [_csv_field(row[name]) for name in columns]
+
+
+def _csv_field(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    text = to_json(value)
+    return str(json.loads(text)) if text.startswith('"') else text

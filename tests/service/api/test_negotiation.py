@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnomon.service.api.responses import ARROW, JSON, chosen, chosen_encoding
+from gnomon.service.api.responses import ARROW, CSV, JSON, chosen, chosen_encoding
 from gnomon.service.errors import NotAcceptable
 
 
@@ -30,6 +30,8 @@ from gnomon.service.errors import NotAcceptable
         (["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"], JSON),
         ([f"{ARROW};q=2"], JSON),
         (["no type at all"], JSON),
+        ([CSV], CSV),
+        (["text/*, application/json;q=0.9"], CSV),
         ([f"{ARROW};q=0.001"], ARROW),
     ],
 )
@@ -37,9 +39,9 @@ def test_the_type_that_is_liked_best_is_chosen(accept: list[str], expected: str)
     assert chosen(accept) == expected
 
 
-@pytest.mark.parametrize("accept", ["text/html", "*/*;q=0", "application/json;q=0", "image/*, text/csv;q=0.5"])
+@pytest.mark.parametrize("accept", ["text/html", "*/*;q=0", "application/json;q=0", "image/*, text/plain;q=0.5"])
 def test_nothing_that_is_taken_is_an_error_that_names_what_there_is(accept: str) -> None:
-    with pytest.raises(NotAcceptable, match=f"there are {JSON}, {ARROW}"):
+    with pytest.raises(NotAcceptable, match=f"there are {JSON}, {ARROW}, {CSV}"):
         chosen([accept])
 
 
