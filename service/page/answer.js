@@ -1,6 +1,6 @@
 // The rows of a key.
 
-import { bytes, copyButton, count, counted, h } from "./dom.js";
+import { bytes, columnFilter, copyButton, count, counted, h } from "./dom.js";
 import { Obj, plain } from "./exact.js";
 import { pathView } from "./lookup.js";
 import { textView } from "./text.js";
@@ -71,7 +71,10 @@ function downloadButton(content, name) {
 /** The rows as cards; where there are several, also as a table and compared. More than a few begin as a table, and those
  *  of a range, which has its keys in front. */
 function rowsView(rows, files, types, keys, range) {
-  const cards = () => h("div", { class: "rows" }, rowViews(rows, files, types, keys));
+  const cards = () => {
+    const part = h("div", { class: "rows" }, rowViews(rows, files, types, keys));
+    return h("div", null, columnFilter(part, rows[0]?.entries.length ?? 0), part);
+  };
   if (rows.length < 2) return cards();
   const views = [["Cards", cards], ["Table", () => tableView(rows, files, range && { keys, hrefOf: range.hrefOf })], ["Compare", () => comparisonView(rows, files)]];
   const body = h("div");
@@ -100,7 +103,7 @@ function rowViews(rows, files, types, keys) {
 
 function rowView(row, label, types, keys) {
   const lines = row.entries.map(([name, value]) =>
-    h("div", { class: keys.has(name) ? "line of-key" : "line" },
+    h("div", { class: keys.has(name) ? "line of-key" : "line", "data-column": name },
       h("dt", null, h("span", { class: "column" }, name), h("span", { class: "faint type" }, shortType(types.get(name) ?? ""))),
       h("dd", null, valueView(value, types.get(name), name))));
   return h("section", { class: "row", "aria-label": label ?? "Row" }, label && h("h2", null, label), h("dl", null, lines));

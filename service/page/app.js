@@ -35,7 +35,7 @@ async function follow() {
   const { signal } = running;
   const slow = setTimeout(() => main.setAttribute("aria-busy", "true"), SLOW_MILLISECONDS);
   try {
-    await shown(parse(location.hash), signal);
+    await showRoute(parse(location.hash), signal);
   } catch (error) {
     if (signal.aborted) return;
     show(faultView(error), headline(asFailure(error)));
@@ -56,7 +56,7 @@ function asFailure(error) {
   return new Failure(known ? 400 : 500, { title: known ? "Bad address" : "Fault of this page", detail: error.message });
 }
 
-async function shown(route, signal) {
+async function showRoute(route, signal) {
   if (!indexes.length) indexes = (await figures("indexes", { signal })).indexes;
   const name = route.index ?? indexes.find((one) => one.default)?.name ?? indexes[0].name;
   navigation(name, route.view);
@@ -68,13 +68,31 @@ async function shown(route, signal) {
   if (route.view === "health") return show([chooser(name, "health"), healthView(known)], `${name}, health`);
   if (route.key === null) {
     form.fill(null, route.range, route.options);
-    return show(summaryView(known), name);
+    const examples = h("p", { class: "examples" });
+    show(summaryView(known, examples), name);
+    return offer(examples, name, known, signal);
   }
   const keys = known.keys.map((key) => key.name);
   const key = values(route, keys);
   form.fill(key, route.range, route.options);
   const { range, after, options } = route;
   await answered({ index: name, keys, values: key, range, after, options }, known, signal);
+}
+
+/** Offer the first keys of an index, for those who know none. Where it shows no keys, or has none, nothing is offered. */
+async function offer(examples, index, known, signal) {
+  const keys = known.keys.map((key) => key.name);
+  if (!keys.length || !known.snapshot.rows) return;
+  const { url } = rangeRequest(index, keys.map(() => ""), "from", "", { columns: keys, limit: "3" });
+  try {
+    const { rows } = readAnswer((await ask(url, { signal })).value);
+    const addresses = new Map(rows.map((row) => [hrefOf(row, { index, keys, options: {} }), row]));
+    const links = [...addresses].filter(([href]) => href !== null).map(([href, row]) =>
+      h("a", { href }, keys.map((name) => textOf(row.get(name)) ?? "null").join(", ") || "empty text"));
+    if (links.length) examples.append("Keys to try: ", ...links.flatMap((one, place) => (place ? [" · ", one] : [one])));
+  } catch (error) {
+    if (!(error instanceof Failure) && !signal.aborted) throw error;
+  }
 }
 
 /** An index that cannot be described; the others stay within reach. */
@@ -114,9 +132,11 @@ async function answered(asked, known, signal) {
 function hrefOf(row, { index, keys, options }) {
   const found = keys.map((name) => row.get(name));
   if (found.includes(undefined)) return null;
-  const texts = found.map((value) => (value === null ? null : value instanceof Num ? value.text : String(value)));
-  return format({ index, keys, values: texts, options: { ...options, limit: "" } });
+  return format({ index, keys, values: found.map(textOf), options: { ...options, limit: "" } });
 }
+
+/** The value of a key column as it is typed. */
+const textOf = (value) => (value === null ? null : value instanceof Num ? value.text : String(value));
 
 const NO_KEY = "urn:gnomon:problem:key-not-found";
 const NO_PARTITION = "urn:gnomon:problem:partition-not-found";

@@ -61,6 +61,23 @@ export function say(text) {
   place.textContent = place.textContent === text ? `${text}\u00a0` : text;
 }
 
+const MANY_COLUMNS = 20;
+
+/** A box that leaves only those columns of a part of the page whose name has the typed text; null where there are few.
+ *  An element with a column's name in `data-column` is that column. */
+export function columnFilter(part, columns) {
+  if (columns <= MANY_COLUMNS) return null;
+  const box = h("input", { type: "text", class: "filter", placeholder: `Filter ${counted(columns, "column")}`, "aria-label": "Filter the columns", spellcheck: "false", autocomplete: "off" });
+  const apply = () => {
+    const wanted = box.value.trim().toLowerCase();
+    for (const element of part.querySelectorAll("[data-column]")) element.hidden = !element.dataset.column.toLowerCase().includes(wanted);
+  };
+  box.addEventListener("input", apply);
+  box.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault()); // in a form it would ask
+  part.addEventListener("click", apply); // it may have shown more rows
+  return box;
+}
+
 /** A button that copies, and says that it did. */
 export function copyButton(label, text, name = label) {
   const button = h("button", { type: "button", class: "quiet small copy", "aria-label": name === label ? null : name }, label);

@@ -1,10 +1,11 @@
 // The question: a box for each column of the key, and the options.
 
-import { count, counted, h } from "./dom.js";
+import { columnFilter, count, counted, h } from "./dom.js";
 import { hint, taken } from "./kinds.js";
 
 export const LIMIT = 100; // rows shown where the user sets no limit
 
+const LINE_ENDS = /[\r\n]/g;
 const RANGES = [
   ["", "this key"],
   ["prefix", "the keys that begin with it"],
@@ -106,10 +107,24 @@ function keyBox({ name, type, partition }, place) {
   const none = h("input", { type: "checkbox", "aria-label": `${name} is null` });
   none.addEventListener("change", () => (input.disabled = none.checked));
   const wrong = h("span", { class: "fault", id: ids.fault });
-  let exact = null; // of a link: a box drops line ends, and would then ask for another key
+  let exact = null; // a text with line ends, which a box cannot hold: it shows blanks in their place
+  const show = (text) => {
+    input.value = text.replace(LINE_ENDS, " ");
+    exact = input.value === text ? null : text;
+    wrong.textContent = exact === null ? "" : "This key holds line ends. They are asked for until the text is changed.";
+  };
   input.addEventListener("input", () => {
     if (exact !== null) wrong.textContent = "";
     exact = null;
+  });
+  input.addEventListener("paste", (event) => {
+    const pasted = event.clipboardData.getData("text/plain").replaceAll("\r\n", "\n");
+    if (exact === null && !pasted.includes("\n") && !pasted.includes("\r")) return;
+    event.preventDefault();
+    const { selectionStart: begin, selectionEnd: end } = input;
+    const text = exact ?? input.value;
+    show(text.slice(0, begin) + pasted + text.slice(end));
+    input.setSelectionRange(begin + pasted.length, begin + pasted.length);
   });
   const element = h("div", { class: "key" },
     h("div", { class: "label" },
@@ -123,9 +138,7 @@ function keyBox({ name, type, partition }, place) {
     fill(value) {
       none.checked = value === null;
       input.disabled = none.checked;
-      input.value = value ?? "";
-      exact = value !== null && input.value !== value ? value : null;
-      if (exact !== null) wrong.textContent = "This key holds line ends. They are asked for until the text is changed.";
+      show(value ?? "");
     },
     fault(text) {
       wrong.textContent = text ?? "";
@@ -142,13 +155,14 @@ class Options {
     this.where = new Map(info.partition_columns.map((name) => [name, partitionBox(name, info.partitions)]));
     this.limit = h("input", { id: "limit", type: "text", inputmode: "numeric", placeholder: String(LIMIT), "aria-describedby": "limit-hint" });
     this.snapshot = snapshotBox(info);
+    const chips = h("div", { class: "chips", tabindex: this.columns.length > 40 ? "0" : null },
+      this.columns.map((box) => h("label", { class: "chip", "data-column": box.value }, box, box.value)));
     this.hint = h("span", { class: "faint" });
     this.element = h("details", { class: "options" },
       h("summary", null, "Options ", this.hint),
       h("div", { class: "grid" },
         h("fieldset", { class: "columns" }, h("legend", null, "Columns ", h("span", { class: "faint" }, "all, where none is chosen")),
-          h("div", { class: "chips", tabindex: this.columns.length > 40 ? "0" : null },
-            this.columns.map((box) => h("label", { class: "chip" }, box, box.value)))),
+          columnFilter(chips, this.columns.length), chips),
         [...this.where].map(([name, box]) =>
           h("div", { class: "field" }, h("label", { for: box.input.id }, "Only where ", h("code", null, name), " is"), box.input, box.list)),
         h("div", { class: "field" }, h("label", { for: "snapshot" }, "Snapshot"), this.snapshot),

@@ -13,9 +13,9 @@ export function healthView(info) {
     columns(info));
 }
 
-/** A line or two on the index, for the page before a question. */
-export function summaryView(info) {
-  return h("div", { class: "summary" }, head(info, info.keys.length ? `rows by ${keysOf(info)}` : ""), notices(info), tiles(info), columns(info));
+/** A line or two on the index, for the page before a question. `examples` is a paragraph for keys to try. */
+export function summaryView(info, examples) {
+  return h("div", { class: "summary" }, head(info, info.keys.length ? `rows by ${keysOf(info)}` : ""), examples, notices(info), tiles(info), columns(info));
 }
 
 const keysOf = ({ keys }) => keys.map(({ name }) => name).join(", ");

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import httpx
+import pyarrow as pa
 from playwright.sync_api import Browser, Page, Request, expect
 
 from gnomon.service.access.tokens import new_token
@@ -14,6 +15,7 @@ from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
 from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving
 from tests.service.page.looks import COTTON, box, focused, link, open_row, text_of, value
+from tests.shadow.make_index import index_source, write_source
 
 
 def test_a_typed_key_shows_its_row_under_a_link_that_opens_it_again(page: Page, site: str) -> None:
@@ -428,3 +430,78 @@ def test_a_range_without_a_key_is_told_and_a_wrong_end_marks_its_box(page: Page,
     expect(box(page, "id")).to_have_attribute("aria-invalid", "true")
     page.goto(site + link("orders", "", "", query="?keys=from&null=country"))
     expect(page.get_by_text("A range has no null as its end")).to_be_visible()
+
+
+def test_a_first_visitor_is_offered_keys_to_try(page: Page, site: str) -> None:
+    page.goto(site)
+    offered = page.locator(".examples a")
+    expect(offered).to_have_text(["empty text", "%ff", "."])
+    offered.nth(1).click()
+    expect(value(page, "url")).to_have_text("%ff")
+    page.goto(f"{site}#/orders")
+    page.locator(".examples a").nth(1).click()
+    expect(value(page, "country")).to_have_text("de")
+
+
+def test_an_index_that_shows_no_keys_offers_none(page: Page, lake: Path) -> None:
+    settings = make_orders(lake).model_copy(update={"hidden_columns": {"shadow": ["country"]}})
+    with serving(create_app(settings)) as address:
+        with page.expect_response(lambda response: "_reverse=false" in response.url) as refused:
+            page.goto(address)
+        assert refused.value.status == 400
+        expect(page.get_by_role("heading", name="shadow")).to_be_visible()
+        expect(page.locator(".examples")).to_be_hidden()
+
+
+def test_a_pasted_key_keeps_its_line_ends(page: Page, site: str) -> None:
+    page.goto(site)
+
+    def paste(text: str) -> None:
+        page.evaluate("text => navigator.clipboard.writeText(text)", text)
+        page.keyboard.press("Control+V")
+
+    def asked() -> str:
+        with page.expect_response(lambda response: "/rows?" in response.url) as response:
+            page.keyboard.press("Enter")
+        key: str = response.value.json()["key"]["url"]
+        return key
+
+    box(page, "url").fill("")
+    box(page, "url").focus()
+    paste("line\nend\n")
+    expect(page.get_by_text("This key holds line ends")).to_be_visible()
+    assert asked() == "line\nend\n"
+    page.keyboard.press("Home")
+    paste("x")  # what is pasted next goes to its place in the key
+    assert asked() == "xline\nend\n"
+    page.keyboard.press("Control+A")
+    paste("a/b")
+    expect(page.get_by_text("This key holds line ends")).to_be_hidden()
+    assert asked() == "a/b"
+    page.keyboard.press("Control+A")
+    paste("second\r\nline")
+    page.keyboard.type("!")  # a box that is edited has what it shows
+    assert asked() == "second line!"
+
+
+def test_a_box_filters_many_columns(page: Page, lake: Path) -> None:
+    names = [f"column_{number:03}" for number in range(200)]
+    write_source(lake / "lake", {"a.parquet": pa.table({"id": [1], **{name: [name] for name in names}})})
+    index_source(lake / "lake", lake / "shadow", ["id"])
+    with serving(create_app(Settings(indexes=[str(lake / "shadow")]))) as address:
+        page.goto(f"{address}#/shadow/1")
+        lines, chips = page.locator(".line"), page.locator(".chip")
+        expect(lines).to_have_count(201)
+        page.locator("article").get_by_label("Filter the columns").fill("COLUMN_19")
+        expect(lines.filter(visible=True)).to_have_count(10)
+        page.locator("article").get_by_label("Filter the columns").fill("")
+        expect(lines.filter(visible=True)).to_have_count(201)
+        page.get_by_text("Options").click()
+        box_of_options = page.locator("form").get_by_label("Filter the columns")
+        box_of_options.fill("column_007")
+        expect(chips.filter(visible=True)).to_have_count(1)
+        chips.filter(visible=True).click()
+        box_of_options.fill("")
+        page.get_by_role("button", name="Ask").click()
+        expect(lines).to_have_count(1)
+        expect(page.locator("article").get_by_label("Filter the columns")).to_have_count(0)
