@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import httpx
 import pyarrow as pa
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Page, Request, Response, expect
 
 from gnomon.service.access.tokens import new_token
 from gnomon.service.application import create_app
@@ -16,6 +16,11 @@ from tests.service.lake import make_orders
 from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving
 from tests.service.page.looks import COTTON, box, focused, link, open_row, text_of, value
 from tests.shadow.make_index import index_source, write_source
+
+
+def of_a_key(response: Response) -> bool:
+    """Whether it is the answer to a key; the page also asks for keys to try."""
+    return "/rows?" in response.url and "_reverse=" not in response.url
 
 
 def test_a_typed_key_shows_its_row_under_a_link_that_opens_it_again(page: Page, site: str) -> None:
@@ -45,11 +50,11 @@ def test_back_and_forward_go_from_key_to_key(page: Page, site: str) -> None:
 def test_every_odd_key_is_asked_for_exactly_when_typed_and_by_its_link(page: Page, site: str) -> None:
     page.goto(site)
     for key in URLS:
-        with page.expect_response(lambda response: "/rows?" in response.url) as linked:
+        with page.expect_response(of_a_key) as linked:
             page.evaluate("fragment => { location.hash = fragment }", link("pages", key))
         assert linked.value.json()["key"] == {"url": key}, "by its link"
         expect(page.get_by_role("button", name="Ask")).to_be_visible()
-        with page.expect_response(lambda response: "/rows?" in response.url) as typed:
+        with page.expect_response(of_a_key) as typed:
             if "\n" not in key:  # an input cannot hold it: the request of the link is repeated
                 box(page, "url").fill(key)
             box(page, "url").press("Enter")
@@ -121,7 +126,7 @@ def test_comments_without_end_do_not_hold_the_page_up(page: Page, site: str) -> 
 
 
 def test_the_download_holds_the_bytes_of_the_answer(page: Page, site: str) -> None:
-    with page.expect_response(lambda response: "/rows?" in response.url) as answered:
+    with page.expect_response(of_a_key) as answered:
         open_row(page, site, COTTON)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download JSON").click()
@@ -461,7 +466,7 @@ def test_a_pasted_key_keeps_its_line_ends(page: Page, site: str) -> None:
         page.keyboard.press("Control+V")
 
     def asked() -> str:
-        with page.expect_response(lambda response: "/rows?" in response.url) as response:
+        with page.expect_response(of_a_key) as response:
             page.keyboard.press("Enter")
         key: str = response.value.json()["key"]["url"]
         return key
