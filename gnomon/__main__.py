@@ -96,7 +96,6 @@ COMMANDS = {
         "gnomon.commands.token",
         "Make a bearer token for the service.",
         "gnomon token support-desk --file tokens",
-        "service",
     ),
     "inspect": Command(
         "gnomon.commands.inspect", "Show keys, rows, buckets, partitions, coverage.", "gnomon inspect /indexes/crawl"

@@ -6,6 +6,7 @@ and it loads no pyspark.
 - `costs`      the running request: its cost so far, and its spans
 - `memory`     the memory that requests share
 - `logs`       the log: messages and requests as lines of JSON
+- `token_lines`  bearer tokens, and the lines of their file
 - `settings`   the one table of settings
 - `http`       connections, TLS, requests
 - `indexes`    the indexes that are served

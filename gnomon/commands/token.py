@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gnomon.commands.output import say
-from gnomon.service.access import Token, new_token, parse_tokens
+from gnomon.service.token_lines import Token, new_token, parse_tokens
 from gnomon.shadow import UsageError
 from gnomon.shadow.storage import writing
 

@@ -18,10 +18,11 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gnomon.service.access.tokens import MOST_TOKEN_LENGTH, Token, Tokens
+from gnomon.service.access.tokens import MOST_TOKEN_LENGTH, Tokens
 from gnomon.service.errors import Forbidden, Roots, TokensUnread, TooManyRequests, Unauthorized, problem_response
 from gnomon.service.http import ENCODED, route_path
 from gnomon.service.settings import Settings
+from gnomon.service.token_lines import Token
 from gnomon.shadow import UsageError
 
 MOST_HOPS = 32  # hops of X-Forwarded-For that are read, the nearest first

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 import pytest
 import yaml
 
-from gnomon.service.access import new_token
+from gnomon.service.token_lines import new_token
 from gnomon.shadow.metadata import json_files
 from tests.deploy.deployed import DEPLOY, ROOT
 from tests.service.lake import Client, crawl_table, make_crawl

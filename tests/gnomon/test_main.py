@@ -143,6 +143,8 @@ def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, e
 
 def test_commands_without_an_extra_need_none() -> None:
     assert run("get", "--help", missing=("pyspark", "fastapi", "uvicorn", "pandas")).returncode == 0
+    done = run("token", "desk", missing=("pyspark", "fastapi", "starlette", "uvicorn", "prometheus_client"))
+    assert (done.returncode, done.stdout.splitlines()[1].startswith("desk sha256:")) == (0, True)
 
 
 WITHOUT_SPARK = ("pyspark", "py4j", "pandas")

@@ -9,8 +9,9 @@ import pytest
 
 from gnomon.__main__ import main
 from gnomon.commands.token import append
-from gnomon.service.access.tokens import Tokens, new_token
+from gnomon.service.access.tokens import Tokens
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:

@@ -16,9 +16,9 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from gnomon.service.access.tokens import new_token
 from gnomon.service.mcp import MOST_BYTES
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from gnomon.shadow.maintenance import vacuum
 from tests.service.lake import ODD_KEYS, TWICE, add_day, crawl_table, make_crawl, make_orders
 from tests.service.live import Live, live

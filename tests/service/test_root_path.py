@@ -8,11 +8,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gnomon.service.access.tokens import new_token
 from gnomon.service.application import create_app
 from gnomon.service.errors import BadRequest
 from gnomon.service.http.requests import may_lack_slashes, path_key
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from tests.service.lake import ODD_KEYS, TWICE, Client, add_day, make_crawl, rows
 from tests.service.live import SECONDS, answer, live, request
 

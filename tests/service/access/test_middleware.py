@@ -11,8 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from gnomon.service.access.guard import PROBES, is_page
-from gnomon.service.access.tokens import new_token
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from tests.service.lake import Client, make_crawl, make_orders
 
 DAYS_AGO = dt.datetime.now(dt.UTC).date() - dt.timedelta(2)

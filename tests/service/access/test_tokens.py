@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from gnomon.service.access import tokens as module
-from gnomon.service.access.tokens import (
-    MOST_FILE_BYTES,
-    MOST_TOKENS,
-    PREFIX,
-    Token,
-    Tokens,
-    digest_of,
-    new_token,
-    parse_tokens,
-)
+from gnomon.service.access.tokens import MOST_FILE_BYTES, Tokens
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import MOST_TOKENS, PREFIX, Token, digest_of, new_token, parse_tokens
 from gnomon.shadow import UsageError
 from gnomon.shadow.storage.concurrency import threads
 

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pyarrow as pa
 import pytest
 
-from gnomon.service.access.tokens import new_token
 from gnomon.service.api.responses import ARROW
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from gnomon.shadow import Index, open_index
 from tests.profiles import examples
 from tests.service.lake import TWICE, Client, add_day, make_clone, make_crawl, make_orders, make_visits, rows

@@ -18,11 +18,11 @@ import uvicorn
 from pyiceberg.catalog.sql import SqlCatalog
 
 import gnomon
-from gnomon.service.access.tokens import new_token
 from gnomon.service.catalog.application import DEFAULT_ENDPOINTS, PLANS
 from gnomon.service.catalog.upstream import UpstreamError
 from gnomon.service.process import check
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from tests.service.live import Live, live
 from tests.stores.process import free_port
 

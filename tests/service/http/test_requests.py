@@ -7,11 +7,11 @@ from urllib.parse import unquote
 import pytest
 from starlette.requests import Request
 
-from gnomon.service.access.tokens import new_token
 from gnomon.service.errors import Overloaded, TooLarge
 from gnomon.service.http.requests import PARSED, read_body
 from gnomon.service.memory import Memory
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from tests.service.live import answer, live, request
 
 

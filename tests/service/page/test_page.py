@@ -9,9 +9,9 @@ import httpx
 import pyarrow as pa
 from playwright.sync_api import Browser, Page, Request, Response, expect
 
-from gnomon.service.access.tokens import new_token
 from gnomon.service.application import create_app
 from gnomon.service.settings.table import Settings
+from gnomon.service.token_lines import new_token
 from tests.service.lake import make_orders
 from tests.service.page.lake import BINARY, MANY, MANY_ROWS, URLS, serving
 from tests.service.page.looks import COTTON, box, focused, link, open_row, text_of, value
