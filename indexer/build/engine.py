@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gnomon.indexer.build.write import check_on_disk, likely_beginning, scan, write_index_files
-from gnomon.indexer.spark import cores_of, hands_errors_over, spark_stage, task_errors
+from gnomon.indexer.spark import cores_of, hands_errors_over, named_jobs, spark_stage, task_errors
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
 from gnomon.jobs import build as jobs
@@ -147,8 +147,10 @@ class SparkEngine:
         with spark_stage(stages, self.spark, "write", rows, is_about):
             return _write(self.spark, storage, root, spec, segment, described)
 
-    def errors(self) -> AbstractContextManager[None]:
-        return task_errors()
+    @contextmanager
+    def running(self, job: str) -> Iterator[None]:
+        with named_jobs(self.spark, job), task_errors():
+            yield
 
 
 def on_spark(

@@ -10,7 +10,14 @@
 
 from gnomon.indexer.spark.arrow_tasks import JobCounters, map_batches, map_batches_counted, with_column_counted
 from gnomon.indexer.spark.keys import column, quoted, route, to_buckets, with_keys
-from gnomon.indexer.spark.session import is_this_machine, keep_scans_apart, local_session, made_active, spark_stage
+from gnomon.indexer.spark.session import (
+    is_this_machine,
+    keep_scans_apart,
+    local_session,
+    made_active,
+    named_jobs,
+    spark_stage,
+)
 from gnomon.indexer.spark.tasks import (
     SPARK_ERRORS,
     WAIT_SECONDS,
@@ -87,6 +94,7 @@ __all__ = [
     "made_active",
     "map_batches",
     "map_batches_counted",
+    "named_jobs",
     "open_in_worker",
     "quoted",
     "rebalanced",

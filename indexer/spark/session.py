@@ -78,6 +78,7 @@ def is_this_machine(master: str) -> bool:
 POLL_SECONDS = 0.2
 SCAN = "scan"
 THREAD = "gnomon-progress"
+OURS = "gnomon "  # begins the description of our jobs in Spark's UI
 JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL = "spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"
 
 
@@ -87,8 +88,29 @@ def spark_stage(
 ) -> Iterator[None]:
     """Run the block as a stage of a job whose tasks Spark runs, and counts."""
     stage = Step(name, rows=rows, is_about=is_about)
-    with stages.stage(name, rows=rows, is_about=is_about), watched(spark, stage, stages.progress):
+    with (
+        stages.stage(name, rows=rows, is_about=is_about),
+        named_jobs(spark, name),
+        watched(spark, stage, stages.progress),
+    ):
         yield
+
+
+@contextmanager
+def named_jobs(spark: SparkSession, name: str) -> Iterator[None]:
+    """Describe Spark's jobs of the block in Spark's UI: by `name`, behind the name of a block of ours around it. A
+    server of Spark Connect describes them itself."""
+    context = context_of(spark)
+    if context is None:
+        yield
+        return
+    around = context.getLocalProperty(JOB_DESCRIPTION)
+    ours = around is not None and around.startswith(OURS)
+    context.setJobDescription(f"{around}: {name}" if ours else name if name.startswith(OURS) else OURS + name)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(JOB_DESCRIPTION, around)
 
 
 @contextmanager
@@ -104,7 +126,7 @@ def watched(spark: SparkSession, stage: Step, progress: Progress | None) -> Iter
             yield
         return
     before = {key: context.getLocalProperty(key) for key in (JOB_GROUP, JOB_DESCRIPTION, JOB_CANCEL)}
-    context.setJobGroup(group, f"gnomon {stage.stage}")
+    context.setJobGroup(group, before[JOB_DESCRIPTION] or OURS + stage.stage)
     done = threading.Event()
     thread = threading.Thread(target=_watch, args=(context, group, stage, progress, done), name=THREAD)
     thread.daemon = True

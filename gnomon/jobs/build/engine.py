@@ -82,8 +82,9 @@ class Engine(Protocol):
         cover them."""
         ...
 
-    def errors(self) -> AbstractContextManager[None]:
-        """A context manager in which errors of Gnomon reach the caller, also those raised in tasks of the engine."""
+    def running(self, job: str) -> AbstractContextManager[None]:
+        """A block in which a job runs: Spark's UI has its name, and errors of Gnomon reach the caller, also those that
+        tasks of the engine raise."""
         ...
 
 
@@ -174,7 +175,7 @@ class LocalEngine:
         return written, with_rows(described, dict(enumerate(counts)), of_files)
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def running(self, job: str) -> Iterator[None]:
         yield
 
 

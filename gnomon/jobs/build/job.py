@@ -169,7 +169,7 @@ def _build(engine: Engine, source: str, index: str, request: BuildRequest, stage
         put_back(planned.storage, planned.view.spec)
     adopted, moved_to = 0, ""
     done: list[PageMapsEntry] = []
-    with engine.errors():
+    with engine.running(f"gnomon build {planned.storage.root}"):
         if request.adopt and planned.view is not None:
             check_types(planned.view.spec, _described(engine, planned, request)[0])  # before anything is committed
             adopted = adopt_source(planned.storage, planned.root, planned.view)[1]

@@ -136,7 +136,7 @@ def append_rows(
     target = index if isinstance(index, Target) else Target(index, request.origin)
     report = None if request.report is None else report_target(as_location(request.report), list(rows.columns))
     run = Run(target, rows, request, stages, progress)
-    with rows.engine.errors(), job_span("dedup", target.location) as span:
+    with rows.engine.running(f"gnomon dedup {target.location}"), job_span("dedup", target.location) as span:
         if request.full:
             with stages.stage("full build"):
                 target.ready(rows.engine, True, progress, request.vanished)

@@ -179,7 +179,7 @@ def change_rows(
     """Make a change."""
     begin, stages = time.perf_counter(), Stages(progress)
     run = Run(target, rows, request, stages, progress)
-    with rows.engine.errors(), job_span("change", target.location) as span:
+    with rows.engine.running(f"gnomon upsert {target.location}"), job_span("change", target.location) as span:
         known, is_known = run.append()
         append = known.append
         change = None if is_known else target.changes.get(append.append_id)

@@ -1,18 +1,21 @@
 """indexer/spark/session.py: the progress of a running job, and its duration afterwards."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gnomon.indexer import append_new, build
+from gnomon.indexer.build.engine import SparkEngine
 from gnomon.indexer.spark import session as progress
-from gnomon.indexer.spark.session import watched
-from gnomon.jobs import Step
+from gnomon.indexer.spark.session import spark_stage, watched
+from gnomon.jobs import Progress, Stages, Step
 from gnomon.shadow.errors import DamagedSource
 
 pytestmark = pytest.mark.spark
@@ -70,6 +73,35 @@ def test_a_failed_build_leaves_no_thread_and_the_session_as_it_was(spark: SparkS
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     assert no_thread_is_left()
+
+
+def described(spark: SparkSession) -> str | None:
+    """The description that Spark's UI shows of a job that begins now, as its tasks know it."""
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"text": [context.getLocalProperty("spark.job.description")]})
+
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(told, "text string").collect()
+    text: str | None = row.text
+    return text
+
+
+@pytest.mark.parametrize("on_progress", [None, lambda step: None])
+def test_spark_names_its_jobs_by_ours_and_by_their_stage(spark: SparkSession, on_progress: Progress | None) -> None:
+    spark.sparkContext.setJobDescription("of the caller")
+    try:
+        with SparkEngine(spark).running("gnomon build /indexes/crawl"):
+            with spark_stage(Stages(on_progress), spark, "write"):
+                assert described(spark) == "gnomon build /indexes/crawl: write"
+            assert described(spark) == "gnomon build /indexes/crawl"
+        with spark_stage(Stages(on_progress), spark, "fetch"):
+            assert described(spark) == "gnomon fetch"
+        assert described(spark) == "of the caller"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.job.description", None)
 
 
 def test_tasks_are_counted_while_they_run(spark: SparkSession) -> None:
