@@ -1,9 +1,11 @@
 """An index as a Polars LazyFrame of the rows of its source: conditions on the key become look-ups and ranges of keys.
+DuckDB reads the frame, too, and gives it its conditions as expressions of Polars.
 
 Polars gives the source one expression. It is taken apart by `Expr.meta`, and each part is compared with the expressions
-that are known: Polars applies the whole expression to what is read, so that an unknown part only prunes nothing."""
+that are known: the whole expression is applied to what is read, so that an unknown part only prunes nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -55,13 +57,15 @@ BETWEEN: Mapping[Closed, tuple[str, str]] = {
 Found = list[tuple[EntryColumn, Values | Interval]]
 
 
-def scan_polars(index: Index | Place, snapshot: int | None = None) -> "pl.LazyFrame":
+def scan_polars(index: Index | Place, snapshot: int | None = None, *, full_scan: bool = True) -> "pl.LazyFrame":
     """The rows of an index's source, or of a key-value folder, as a LazyFrame; `pip install 'gnomon-index[polars]'`.
+    DuckDB queries it by the name of its variable: `duckdb.sql("SELECT n FROM frame WHERE url = '...'")`.
 
-    `=`, `is_in`, `<`, `<=`, `>`, `>=`, `is_between`, `str.starts_with` and `is_null` on the key read its rows alone:
-    of several key columns those that `=` or `is_in` name first, and one comparison behind them. The same on partition
-    columns leaves partitions out. Other conditions read all rows. Only the needed columns are read; where the index has
-    all of them, the source is not read. Rows come in no order: sort them.
+    `=`, `is_in`, `<`, `<=`, `>`, `>=`, `is_between`, `str.starts_with` and `is_null` on the key read its rows alone, as
+    do values that `|` joins: of several key columns those that have values first, and one comparison behind them. The
+    same on partition columns leaves partitions out. Other queries read all rows; without `full_scan` they are a
+    UsageError if they have no limit. Only the needed columns are read; where the index has all of them, the source is
+    not read. Rows come in no order: sort them.
 
     A path is opened at its newest snapshot, or at `snapshot`; an open index answers as it does when the frame is
     collected. UsageError where a file has values of a column that the type of the newest files does not hold; other
@@ -86,6 +90,11 @@ def scan_polars(index: Index | Place, snapshot: int | None = None) -> "pl.LazyFr
         needed = list(dict.fromkeys([*names, *asked]))
         left = n_rows  # of all rows: Polars filters the first ones
         selection = selection_of(predicate if left is None else None, columns)
+        if left is None and not full_scan and selection == Selection():
+            what = f"no condition on the key or on a partition column selects some of the {len(opened):,} rows"
+            raise UsageError(
+                what, opened.location, expected="=, IN (of up to 10,000 values), a range or full_scan=True"
+            )
         for table in selected_rows(opened, selection, needed):
             some = table if left is None else table.slice(0, left)
             frame = pl.from_arrow(_as(some, pa.schema([schema.field(name) for name in needed]), opened.location))
@@ -112,23 +121,49 @@ def _as(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 def selection_of(predicate: "pl.Expr | None", columns: Sequence[EntryColumn]) -> Selection:
     """The keys, ranges and partitions that a predicate selects, or more. `columns` are the columns of the index."""
     known = {column.source: column for column in columns if column.part in (KEY, PARTITION)}
-    found = [] if predicate is None else [one for part in _parts(predicate) for one in _conditions(part, known)]
-    return selected(found, columns)[0]
+    parts = [] if predicate is None else _parts(predicate, and_)
+    return selected([one for part in parts for one in _conditions(part, known)], columns)[0]
 
 
-def _parts(predicate: "pl.Expr") -> Iterator["pl.Expr"]:
-    """The parts of a conjunction."""
+def _parts(predicate: "pl.Expr", joined_by: Comparison) -> Iterator["pl.Expr"]:
+    """The parts of a conjunction, or of a disjunction."""
     waiting = [predicate]
     while waiting:
         one = waiting.pop()
         inputs = one.meta.pop()
-        if len(inputs) == 2 and one.meta.eq(inputs[1] & inputs[0]):
+        if len(inputs) == 2 and one.meta.eq(joined_by(inputs[1], inputs[0])):
             waiting += inputs
         else:
             yield one
 
 
 def _conditions(part: "pl.Expr", known: Mapping[str, EntryColumn]) -> Found:
+    """The conditions of a part of a conjunction; none where it is unknown. Of a disjunction they are the values of one
+    column that its parts accept."""
+    found = [_condition(_not_null(one), known) for one in _parts(part, or_)]
+    if len(found) == 1:
+        return found[0]
+    values: Values = {}
+    for one in found:
+        if len(one) != 1 or one[0][0] != found[0][0][0] or isinstance(one[0][1], Interval):
+            return []
+        values |= one[0][1]
+    return [(found[0][0][0], values)]
+
+
+def _not_null(part: "pl.Expr") -> "pl.Expr":
+    """The condition that holds for each row of a part in DuckDB's form of IN: null for some rows, else a condition."""
+    import polars as pl
+
+    inputs = part.meta.pop()
+    if len(inputs) != 3:
+        return part
+    is_null, condition, null = inputs
+    is_it = null.meta.is_literal() and part.meta.eq(pl.when(is_null).then(null).otherwise(condition))
+    return condition if is_it and pl.select(null).to_series().to_list() == [None] else part
+
+
+def _condition(part: "pl.Expr", known: Mapping[str, EntryColumn]) -> Found:
     """The conditions of a part on one column; none where it is unknown."""
     import polars as pl
 

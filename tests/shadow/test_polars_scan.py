@@ -1,12 +1,13 @@
-"""An index as a Polars LazyFrame gives the rows that Polars reads from the files."""
+"""An index as a Polars LazyFrame gives the rows that Polars and DuckDB read from the files."""
 
 import datetime as dt
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from gnomon.shadow.lookup import entry_columns
 from gnomon.shadow.maintenance import rebucket
 from gnomon.shadow.polars_scan import selection_of
 from gnomon.shadow.storage import storage_at
+from gnomon.shadow.storage.local import LocalFile
 from tests.opened import open_index
 from tests.profiles import examples
 from tests.shadow.make_index import index_source, write_source
@@ -133,11 +135,13 @@ def test_conditions_on_the_key_are_look_ups_and_ranges(lake: tuple[Path, pl.Lazy
         other > pl.col(name),
         (pl.col(name) >= one) & (pl.col("n") != 5),
         pl.col(name).is_between(pl.lit(one), pl.lit(other)),
+        (pl.col(name) == one) | pl.col(name).is_in([other]) | pl.col(name).is_null(),
     ):
         found = selection_of(condition, columns)
         assert found.keys is not None or found.ranges is not None, condition
     assert selection_of(pl.col("p") == "a", columns).where == {"p": {"a"}}
-    assert selection_of((pl.col(name) == one) | (pl.col("n") == 1), columns) == selection_of(None, columns)
+    for condition in ((pl.col(name) == one) | (pl.col("n") == 1), (pl.col(name) == one) | (pl.col(name) < other)):
+        assert selection_of(condition, columns) == selection_of(None, columns)
 
 
 def test_the_first_rows_are_rows_of_the_table(lake: tuple[Path, pl.LazyFrame]) -> None:
@@ -203,3 +207,181 @@ def test_a_value_beyond_the_type_of_the_newest_files_is_an_error(tmp_path: Path)
     index_source(tmp_path / "source", tmp_path / "index", ["k"])
     with pytest.raises(UsageError, match="does not hold"):
         scan_polars(tmp_path / "index").collect()
+
+
+# -- DuckDB ------------------------------------------------------------------------------------------------------------
+
+
+def in_sql(value: Any) -> str:
+    if isinstance(value, bytes | str):
+        return "'" + str(value).replace("'", "''") + "'"
+    if isinstance(value, float):
+        return f"'{value}'::DOUBLE"
+    if isinstance(value, dt.datetime):
+        return f"'{value.isoformat()}'::TIMESTAMPTZ"
+    return f"'{value}'::DATE" if isinstance(value, dt.date) else str(value)
+
+
+def some_sql(chance: random.Random) -> str:
+    name = chance.choice(list(VALUES))
+    column, (one, other, third) = f'"{name}"', map(in_sql, chance.sample(VALUES[name], 3))
+    kinds = [
+        *(f"{column} {operator} {one}" for operator in ("=", "=", "<", "<=", ">", ">=", "<>", "IS NOT DISTINCT FROM")),
+        *(f"{column} IN ({one}, {other}, {third})" for _ in range(3)),
+        f"{column} NOT IN ({one}, {other})",
+        f"{column} IN ({one}, NULL)",
+        f"{column} BETWEEN {one} AND {other}",
+        f"{column} IS NULL",
+        f"{column} IS NOT NULL",
+        f"{column} = {one} OR {column} = {other}",
+        f"{column} IN ({one}, {other}) OR {column} IS NULL",
+        f"NOT ({column} = {one})",
+        f"{column} = {one} OR n = 3",
+    ]
+    if name in ("s", "p"):
+        kinds += [f"{column} LIKE 'a%'", f"starts_with({column}, 'é')", f"length({column}) = 1", f"{column} ^@ 'a'"]
+    if name in ("x", "n"):
+        kinds += [f"{column} > 0", f"{column} = 1.5", f"{column} + 1 > 1"]
+    return f"({chance.choice(kinds)})"
+
+
+def test_any_sql_gives_the_rows_that_duckdb_reads(lake: tuple[Path, pl.LazyFrame]) -> None:
+    index, _ = lake
+    chance, connection = random.Random(7), duckdb.connect()
+    files = f"read_parquet('{index.parent}/source/**/*.parquet', hive_partitioning=true, hive_types={{'p': VARCHAR}})"
+    connection.register("by_index", scan_polars(index))
+    rows = 0
+    for _ in range(examples(100)):
+        connection.execute(f"SET TimeZone = '{chance.choice(['UTC', 'Etc/UTC', 'Asia/Kolkata'])}'")
+        condition = " AND ".join(some_sql(chance) for _ in range(chance.choice([1, 1, 2, 3])))
+        columns = ", ".join(f'"{name}"' for name in chance.sample(list(VALUES), chance.randint(1, 7)))
+        found, expected = (
+            connection.sql(f"SELECT {columns} FROM {rows} WHERE {condition}").pl() for rows in ("by_index", files)
+        )
+        same(found, expected)
+        rows += len(expected)
+    assert rows > 0
+
+
+Reads = Callable[[], tuple[set[str], int]]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """A function that gives the names of the files that were read since its last call, and the number of bytes."""
+    found: list[tuple[str, int]] = []
+    real = LocalFile.read_ranges
+
+    def recorded(self: LocalFile, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        found.append((Path(self.name).name, sum(length for _, length in ranges)))
+        return real(self, ranges)
+
+    def since() -> tuple[set[str], int]:
+        names, sizes = {name for name, _ in found}, sum(size for _, size in found)
+        found.clear()
+        return names, sizes
+
+    monkeypatch.setattr(LocalFile, "read_ranges", recorded)
+    return since
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """The index, in ranges of keys, of eight files, of which each has some keys and a long text for each."""
+    for i in range(8):
+        keys = [f"k{number:04}" for number in range(i * 50, (i + 1) * 50)]
+        texts = [random.Random(key).randbytes(500).hex() for key in keys]
+        write_source(tmp_path / "source", {f"{i}.parquet": pa.table({"k": keys, "n": range(50), "text": texts})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 2)
+    rebucket(storage_at(str(tmp_path / "index")), 4, order="range")
+    return tmp_path / "index"
+
+
+BY_KEY = {
+    "k = 'k0120'": 1,
+    "k IN ('k0101', 'k0149', 'k9999')": 2,
+    "k = 'k0101' OR k = 'k0102' OR k = 'k0103'": 3,
+    "k >= 'k0110' AND k < 'k0115'": 5,
+    "k BETWEEN 'k0110' AND 'k0115' AND n % 2 = 0": 3,
+    "k = getvariable('one')": 1,
+    "k IN getvariable('several')": 2,
+}
+
+
+@pytest.mark.parametrize("condition", BY_KEY)
+def test_duckdbs_conditions_on_the_key_read_its_rows_alone(condition: str, pages: Path, reads: Reads) -> None:
+    frame = scan_polars(open_index(str(pages)), full_scan=False)
+    connection = duckdb.connect()
+    connection.register("pages", frame)
+    connection.execute("SET VARIABLE one = 'k0120'; SET VARIABLE several = ['k0120', 'k0121']")
+    reads()
+    found = connection.sql(f"SELECT text, n FROM pages WHERE {condition}").fetchall()
+    files, size = reads()
+    assert len(found) == BY_KEY[condition]
+    assert {name for name in files if name.endswith(".parquet")} == {"2.parquet"}
+    assert size < sum(path.stat().st_size for path in (pages.parent / "source").iterdir()) / 2
+    read_by_duckdb = f"SELECT text, n FROM '{pages.parent}/source/*.parquet' WHERE {condition}"
+    assert sorted(found) == sorted(connection.sql(read_by_duckdb).fetchall())
+
+
+def test_columns_that_duckdb_does_not_need_are_not_read(pages: Path, reads: Reads) -> None:
+    connection = duckdb.connect()
+    connection.register("by_index", scan_polars(open_index(str(pages))))
+    reads()
+    assert connection.sql("SELECT n FROM by_index WHERE k = 'k0120'").fetchall() == [(20,)]
+    _, narrow = reads()
+    assert connection.sql("SELECT count(*) FROM by_index WHERE k >= 'k0120'").fetchall() == [(280,)]
+    files, _ = reads()
+    assert not [name for name in files if name.endswith(".parquet")]
+    assert len(connection.sql("SELECT text FROM by_index WHERE k = 'k0120'").fetchall()[0][0]) == 1000
+    _, wide = reads()
+    assert narrow < wide
+
+
+def test_keys_from_sql_are_looked_up_and_joined(pages: Path, reads: Reads) -> None:
+    connection, index = duckdb.connect(), open_index(str(pages))
+    connection.sql("CREATE TABLE wanted AS SELECT * FROM (VALUES ('k0120', 1), ('k0120', 2), ('k0007', 3)) AS t(k, w)")
+    reads()
+    keys = connection.sql("SELECT DISTINCT k FROM wanted").to_arrow_table()
+    rows = index.table_many(keys, columns=["k", "n"])
+    found = connection.sql("SELECT k, w, n FROM wanted JOIN rows USING (k) ORDER BY w").fetchall()
+    assert found == [("k0120", 1, 20), ("k0120", 2, 20), ("k0007", 3, 7)]
+    assert len(rows) == 2
+    assert {name for name in reads()[0] if name.endswith(".parquet")} == {"0.parquet", "2.parquet"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM frame",
+        "SELECT * FROM frame WHERE n = 5",
+        "SELECT * FROM frame WHERE k = 'k0001' OR n = 5",
+        "SELECT * FROM frame JOIN (VALUES ('k0120'), ('k0121')) AS keys(k) USING (k)",
+        "SELECT * FROM frame WHERE k = (SELECT max(k) FROM (VALUES ('k0120'), ('k0121')) AS keys(k))",
+    ],
+)
+def test_without_full_scan_a_query_that_would_read_all_rows_is_refused(query: str, pages: Path, reads: Reads) -> None:
+    opened, connection = open_index(str(pages)), duckdb.connect()
+    frame = scan_polars(opened, full_scan=False)
+    connection.register("frame", frame)
+    connection.register("whole", scan_polars(opened))
+    reads()
+    with pytest.raises(
+        duckdb.Error,
+        match=r"index: no condition on the key .* selects some of the 400 rows; expected .* full_scan=True",
+    ):
+        connection.sql(query).fetchall()
+    assert reads() == (set(), 0)
+    assert connection.sql(query.replace("frame", "whole")).fetchall()
+    with pytest.raises(UsageError, match="no condition on the key"):
+        frame.filter(pl.col("n") == 5).collect()
+    assert len(frame.head(3).collect()) == 3
+
+
+def test_duckdb_says_which_file_changed(pages: Path) -> None:
+    connection = duckdb.connect()
+    connection.register("frame", scan_polars(open_index(str(pages))))
+    (pages.parent / "source/2.parquet").unlink()
+    assert connection.sql("SELECT n FROM frame WHERE k = 'k0007'").fetchall() == [(7,)]
+    with pytest.raises(duckdb.Error, match=r"StalePointer: .*2\.parquet: the file is gone"):
+        connection.sql("SELECT n FROM frame WHERE k IN ('k0007', 'k0120')").fetchall()
