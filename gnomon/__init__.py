@@ -11,6 +11,7 @@
 - `load`, `filter_new`, `append_new` and the other jobs take a SparkSession (`pip install 'gnomon-index[spark]'`).
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
 - `compact`, `rebucket`, `vacuum`, `verify`, `history`, `find_all_versions` and `prove_erased` do what the commands do.
+- `scan_polars` makes a LazyFrame for Polars and DuckDB, `Samples` a sequence of rows for data loaders.
 - A job takes the path or URL of an index, or an open `Index`.
 - Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
   `action`.
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     )
     from gnomon.shadow.maintenance import CompactResult, Record, VacuumResult, compact, history, rebucket, vacuum
     from gnomon.shadow.polars_scan import scan_polars
+    from gnomon.shadow.samples import Samples
     from gnomon.shadow.search import AllVersions, Erasure, find_all_versions, prove_erased
     from gnomon.shadow.verify import Report, verify
     from gnomon.sources.errors import (
@@ -154,6 +156,7 @@ __all__ = [
     "RangeQuery",
     "Record",
     "Report",
+    "Samples",
     "Settings",
     "ShadowError",
     "SnapshotNotFound",
@@ -249,6 +252,7 @@ _MODULES = {
     "Settings": "gnomon.service.settings",
     "create_app": "gnomon.service.application",
     "main": "gnomon.__main__",
+    "Samples": "gnomon.shadow.samples",
     "scan_polars": "gnomon.shadow.polars_scan",
     "CompactResult": "gnomon.shadow.maintenance",
     "Record": "gnomon.shadow.maintenance",

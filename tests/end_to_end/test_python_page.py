@@ -34,7 +34,7 @@ def blocks(fence: str) -> list[str]:
 @pytest.mark.process
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, sent, many, columns, ranges, arrow, lazy, by_duckdb, joined, maintenance = blocks("python")
+    one, kept, sent, many, columns, ranges, arrow, lazy, by_duckdb, joined, loader, maintenance = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
@@ -51,6 +51,7 @@ def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(names["of_a_site"]) == 20
     exec(by_duckdb, names)
     exec(joined, names)
+    exec(loader, names)
     exec(maintenance, names)
     assert (names["index"].snapshot, OpenIndex.of(names["index"]).spec.buckets) == (2, 2)
     shown = capsys.readouterr().out.splitlines()
