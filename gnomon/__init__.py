@@ -12,6 +12,7 @@
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.
 - `compact`, `rebucket`, `vacuum`, `verify`, `history`, `find_all_versions` and `prove_erased` do what the commands do.
 - `scan_polars` makes a LazyFrame for Polars and DuckDB, `Samples` a sequence of rows for data loaders.
+- `diff`, `unique` and `orphans` compare the keys of indexes, without a read of their sources.
 - A job takes the path or URL of an index, or an open `Index`.
 - Every error of Gnomon is a `GnomonError`, with the fields `what`, `path`, `offset`, `column`, `expected`, `found` and
   `action`.
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         UnsafeStore,
         UsageError,
     )
+    from gnomon.shadow.key_sets import KeySet, diff, orphans, unique
     from gnomon.shadow.maintenance import CompactResult, Record, VacuumResult, compact, history, rebucket, vacuum
     from gnomon.shadow.polars_scan import scan_polars
     from gnomon.shadow.samples import Samples
@@ -146,6 +148,7 @@ __all__ = [
     "IndexManager",
     "IndexNotFound",
     "Irregular",
+    "KeySet",
     "KeyTypeError",
     "NewerFormat",
     "NotReadBack",
@@ -184,6 +187,7 @@ __all__ = [
     "create_app",
     "declare_table",
     "delete",
+    "diff",
     "export_dione",
     "filter_new",
     "find_all_versions",
@@ -195,6 +199,7 @@ __all__ = [
     "load_by_index",
     "main",
     "open_index",
+    "orphans",
     "prove_erased",
     "read_batch",
     "read_index",
@@ -204,6 +209,7 @@ __all__ = [
     "ship",
     "task_errors",
     "to_json",
+    "unique",
     "upsert",
     "vacuum",
     "verify",
@@ -254,6 +260,10 @@ _MODULES = {
     "main": "gnomon.__main__",
     "Samples": "gnomon.shadow.samples",
     "scan_polars": "gnomon.shadow.polars_scan",
+    "KeySet": "gnomon.shadow.key_sets",
+    "diff": "gnomon.shadow.key_sets",
+    "orphans": "gnomon.shadow.key_sets",
+    "unique": "gnomon.shadow.key_sets",
     "CompactResult": "gnomon.shadow.maintenance",
     "Record": "gnomon.shadow.maintenance",
     "VacuumResult": "gnomon.shadow.maintenance",

@@ -106,6 +106,17 @@ COMMANDS = {
         "Find a key in all versions of a Delta or Iceberg table.",
         "gnomon find /indexes/orders 4711 --all-versions",
     ),
+    "diff": Command(
+        "gnomon.commands.compare", "Show the keys that one of two indexes has.", "gnomon diff /indexes/old /indexes/new"
+    ),
+    "unique": Command(
+        "gnomon.commands.compare", "Show the keys that have several rows.", "gnomon unique /indexes/orders"
+    ),
+    "orphans": Command(
+        "gnomon.commands.compare",
+        "Show the keys that another index does not have.",
+        "gnomon orphans /indexes/payments /indexes/orders",
+    ),
     "import-dione": Command(
         "gnomon.commands.dione",
         "Take over an index that Dione made.",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
@@ -26,6 +27,7 @@ from gnomon.shadow.lookup import (
     Range,
     RangeQuery,
     Search,
+    distinct_keys,
     parse_key,
     scan_entries,
 )
@@ -291,6 +293,11 @@ class OpenIndex(Index):
     ) -> Iterator[pa.RecordBatch]:
         """The live entries of an index file in these partitions, in key order; with `ranges` of keys only theirs."""
         return scan_entries(self._storage, self.spec, file, columns, partitions, stats, ranges)
+
+    def distinct_keys(self, stats: LookupStats) -> Iterator[tuple[list[pa.Array], npt.NDArray[np.int64]]]:
+        """The distinct keys of the current snapshot, in pieces, with their numbers of live rows; from the index
+        alone."""
+        return distinct_keys(self._lookup, self._current.state.view, stats)
 
     @property
     def files(self) -> IndexedFiles:

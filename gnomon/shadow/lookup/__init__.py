@@ -22,6 +22,7 @@ from gnomon.shadow.lookup.entries import (
     entry_rows,
     matched_entries,
     scan_entries,
+    shown_column,
 )
 from gnomon.shadow.lookup.index_files import (
     FILTER_FOLDER,
@@ -32,7 +33,7 @@ from gnomon.shadow.lookup.index_files import (
     read_index_file,
     write_index_file,
 )
-from gnomon.shadow.lookup.key_statistics import KeyStatistics, key_statistics
+from gnomon.shadow.lookup.key_statistics import KeyStatistics, distinct_keys, key_statistics
 from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key, parse_keys
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
@@ -86,6 +87,7 @@ __all__ = [
     "buckets_of_keys",
     "chosen",
     "covered_in",
+    "distinct_keys",
     "entry_columns",
     "entry_rows",
     "exact",
@@ -101,5 +103,6 @@ __all__ = [
     "read_index_file",
     "scan_entries",
     "selected",
+    "shown_column",
     "write_index_file",
 ]

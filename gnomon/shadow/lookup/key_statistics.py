@@ -72,6 +72,18 @@ def _counted(entries: OrderedEntries, group: list[Source]) -> "_Tally":
     return tally
 
 
+def distinct_keys(lookup: Lookup, view: View, stats: LookupStats) -> Iterator[tuple[list[pa.Array], Ints]]:
+    """Yield the distinct keys of a snapshot in pieces, as columns in stored form, with their numbers of live rows. Each
+    key is in one piece; the pieces are in key order if no column of the key is a partition column. Errors as of a range
+    of all keys, maybe after some pieces."""
+    entries = OrderedEntries(lookup, view, ALL_KEYS, {}, False, None, of_keys=True)
+    runs = _Runs(entries)
+    for table in entries.batches(None):
+        yield runs.closed(table)
+    yield runs.rest()
+    stats.add(entries.cost)
+
+
 class _Runs:
     """Runs of equal keys in entries in the order of the stored key. A key whose run may go on is held back."""
 
