@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
 import pyarrow as pa
 import typer
@@ -122,7 +122,7 @@ def get(
         return _print_pointers(opened, texts, keys, conditions, format)
     if format == "arrow":
         return _print_arrow(opened, texts, keys, names, conditions, limit)
-    write = _csv_writer(names or opened.view.columns) if format == "csv" else _say_json
+    write = csv_writer(names or opened.view.columns) if format == "csv" else _say_json
     code = FOUND
     for text, parsed in zip(texts, keys, strict=True):
         stats = FetchStats(trace=Trace() if explain else None)
@@ -186,10 +186,10 @@ def _say_json(row: Mapping[str, object]) -> None:
     say(to_json(row))
 
 
-def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, object]], None]:
-    """A function that prints rows as CSV (RFC 4180), the header first. Nulls are empty fields; lists and records are
-    JSON."""
-    out = csv.writer(sys.stdout, lineterminator="\n")
+def csv_writer(columns: Sequence[str], file: TextIO | None = None) -> Callable[[Mapping[str, object]], None]:
+    """A function that prints rows, or writes them to a file, as CSV (RFC 4180), the header first. Nulls are empty
+    fields; lists and records are JSON."""
+    out = csv.writer(file or sys.stdout, lineterminator="\n")
     out.writerow(columns)
 
     def write(row: Mapping[str, object]) -> None:
@@ -232,7 +232,7 @@ def _print_range(opened: OpenIndex, asked: RangeQuery, names: Sequence[str] | No
                     out.write_table(table.cast(first.schema))
                     printed += table.num_rows
     else:
-        write = _csv_writer(names or opened.view.columns) if format == "csv" else _say_json
+        write = csv_writer(names or opened.view.columns) if format == "csv" else _say_json
         for page in opened.range_pages(asked, names):
             for row in page.rows:
                 write(row)
@@ -264,7 +264,7 @@ def _print_pointers(
         with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as out:
             out.write_table(table)
         return code
-    write = _csv_writer([FILE_PATH, POSITION]) if format == "csv" else _say_json
+    write = csv_writer([FILE_PATH, POSITION]) if format == "csv" else _say_json
     for path, number in sorted(rows):
         write({FILE_PATH: path, POSITION: number})
     return code

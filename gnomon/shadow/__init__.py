@@ -6,6 +6,7 @@ framework.
 - `newest_version`    answers as of a newer version of a lake table than the index covers
 - `rows_of_files`     rows at pointers, from covered files or from files with whole names
 - `selected_rows`     the rows that conditions on the key select, from entries or from the source
+- `key_sets`          the keys of two indexes as sets, without a read of their sources
 - `polars_scan`       an index as a Polars LazyFrame
 - `errors`            the errors of an index
 - `storage`           the only place that opens files

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import stored_array
 from gnomon.shadow.current_snapshot import State
+from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.fetch import Ahead, Answer, FetchStats, Found, Query
 from gnomon.shadow.index import FirstPage, Index, opened_as, rows_of_hits, table_of_hits, without_number
 from gnomon.shadow.lookup import (
@@ -23,12 +23,14 @@ from gnomon.shadow.lookup import (
     Matches,
     MatchStats,
     ParsedKey,
+    Piece,
     Plan,
     Range,
     RangeQuery,
     Search,
-    distinct_keys,
+    distinct_rows,
     parse_key,
+    prove_index_file,
     scan_entries,
 )
 from gnomon.shadow.metadata import (
@@ -36,6 +38,7 @@ from gnomon.shadow.metadata import (
     IndexSpec,
     SegmentFile,
     View,
+    read_snapshot,
 )
 from gnomon.shadow.rows_of_files import IndexedFiles
 from gnomon.shadow.storage import (
@@ -43,6 +46,7 @@ from gnomon.shadow.storage import (
     Identity,
     Place,
     is_absolute,
+    looking_again,
     split,
 )
 from gnomon.sources.pointers import FILENAME
@@ -294,10 +298,35 @@ class OpenIndex(Index):
         """The live entries of an index file in these partitions, in key order; with `ranges` of keys only theirs."""
         return scan_entries(self._storage, self.spec, file, columns, partitions, stats, ranges)
 
-    def distinct_keys(self, stats: LookupStats) -> Iterator[tuple[list[pa.Array], npt.NDArray[np.int64]]]:
-        """The distinct keys of the current snapshot, in pieces, with their numbers of live rows; from the index
-        alone."""
-        return distinct_keys(self._lookup, self._current.state.view, stats)
+    def distinct_rows(
+        self, stats: LookupStats, included: bool = False, in_bucket: Callable[[int], bool] | None = None
+    ) -> Iterator[Piece]:
+        """The distinct keys, or rows of key and included columns, of the current snapshot, from the index alone.
+        SnapshotNotFound where a vacuum removes it."""
+        view = self._current.state.view
+        try:
+            yield from distinct_rows(self._lookup, view, stats, included, in_bucket)
+        except IndexFileGone:
+            self._check_present(view)
+            raise
+
+    def values(self, columns: Sequence[EntryColumn], stats: LookupStats) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all live entries of the current snapshot, each index file proved before it is read.
+        Errors as of `distinct_rows`."""
+        view = self._current.state.view
+        try:
+            for files in view.index_files.values():
+                for file in files:
+                    prove_index_file(self._storage, view.spec, file.file)
+                    yield from self.scan(file, columns, view.snapshot.partitions.keys(), stats)
+        except IndexFileGone:
+            self._check_present(view)
+            raise
+
+    def _check_present(self, view: View) -> None:
+        """Raise SnapshotNotFound where a vacuum removed the snapshot of a view."""
+        with looking_again():
+            read_snapshot(self._storage, view.snapshot.number)
 
     @property
     def files(self) -> IndexedFiles:

@@ -34,7 +34,7 @@ def blocks(fence: str) -> list[str]:
 @pytest.mark.process
 def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    one, kept, sent, many, columns, ranges, arrow, lazy, by_duckdb, joined, loader, maintenance = blocks("python")
+    one, kept, sent, many, columns, ranges, arrow, lazy, by_duckdb, joined, loader, maintenance, sets = blocks("python")
     exec(one, names)
     assert names["rows"] == [{"url": "https://a.example/7", "n": 7, "dt": "2026-01-01"}]
     exec(kept, names)
@@ -54,6 +54,8 @@ def test_the_examples_run(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
     exec(loader, names)
     exec(maintenance, names)
     assert (names["index"].snapshot, OpenIndex.of(names["index"]).spec.buckets) == (2, 2)
+    exec(sets, names)
+    assert names["shown"][-1] == ("https://a.example/9",)
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"<Index {home}/lake/crawl_index: snapshot 1, 20 rows by url>"
     assert shown[1:4] == ["https://a.example/3 [3, 3]", "https://a.example/4 [4, 4]", "https://a.example/nowhere []"]

@@ -4,11 +4,9 @@ Tasks of the append put rejected rows into the index's `_shadow/rejected/`. Once
 program looks the keys of the rejected rows up, writes the report, and removes these files.
 """
 
-import os
 import secrets
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnomon.jobs.dedup.check import DUPLICATE, OF_ROW, PRESENT, REJECTED, STATUS, held_keys
+from gnomon.jobs.load import new_file, whole_file
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.commit import REJECTED_FOLDER, Append
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.lookup import MatchStats
-from gnomon.shadow.storage import Storage, is_local, storage_at, writing
+from gnomon.shadow.storage import Storage, storage_at
 from gnomon.sources import POINTER_COLUMNS
 
 PIECE_BYTES = 64 << 20  # of rows in memory
@@ -71,17 +70,11 @@ class SideFiles:
 
 def report_target(report: str, columns: Sequence[str]) -> Path:
     """The path of a report. UsageError where it cannot be written, before any work."""
-    path = storage_at(report).root
-    if not is_local(path):
-        raise UsageError("a report is written to a local disk; name a file here", report)
-    if os.path.lexists(path):
-        raise UsageError("the file exists; name a new one", report)
-    if not os.path.isdir(os.path.dirname(path)):
-        raise UsageError("no such folder; expected an existing folder for the report", report)
+    path = new_file(report)
     taken = [name for name in (REASON, *POINTER_COLUMNS) if name in columns]
     if taken:
         raise UsageError(f"the batch has a column {taken[0]}, which the report adds", report)
-    return Path(path)
+    return path
 
 
 def write_report(
@@ -94,7 +87,7 @@ def write_report(
     pointers = [pa.field(name, kind) for name, kind in zip(POINTER_COLUMNS, POINTER_TYPES, strict=True)]
     wanted = pa.schema([*schema, pa.field(REASON, pa.string()), *pointers])
     expected = append.counts["rows_read"] - append.counts["appended"]
-    with _whole(target) as staged:
+    with whole_file(target) as staged:
         with pq.ParquetWriter(staged, wanted, compression="zstd") as writer:
             for piece in side_rows(storage, files):
                 writer.write_table(_told(piece, opened, schema, wanted, within))
@@ -142,16 +135,3 @@ def _told(piece: pa.Table, opened: OpenIndex, schema: pa.Schema, wanted: pa.Sche
     columns = [rows.column(name) for name in schema.names]
     arrays = [array.cast(one.type) for array, one in zip([*columns, reasons, *pointers], wanted, strict=True)]
     return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-@contextmanager
-def _whole(target: Path) -> Iterator[Path]:
-    """A file to write to, which gets its name when it is complete. StorageError where the disk fails."""
-    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    try:
-        with writing(target):
-            yield staged
-            os.rename(staged, target)
-    finally:
-        with suppress(OSError):
-            staged.unlink()

@@ -7,7 +7,7 @@
 - `load_locally`  the load in this process
 """
 
-from gnomon.jobs.load.batches import gathered, runs, write_parquet
+from gnomon.jobs.load.batches import gathered, new_file, runs, whole_file, write_parquet
 from gnomon.jobs.load.columns import (
     NoType,
     check_given,
@@ -59,9 +59,11 @@ __all__ = [
     "key_file",
     "load",
     "load_locally",
+    "new_file",
     "payload_columns",
     "reader_of",
     "runs",
     "source_columns",
+    "whole_file",
     "write_parquet",
 ]

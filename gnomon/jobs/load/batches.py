@@ -1,7 +1,10 @@
 """Batches of rows: joined; divided by file, by the bytes read at a time and by the bytes yielded at a time; and written
 as Parquet. Divisions work on numbers and slices, not on values."""
 
+import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gnomon.shadow.errors import StorageError, UnsupportedFormat
-from gnomon.shadow.storage import writing
+from gnomon.shadow.errors import StorageError, UnsupportedFormat, UsageError
+from gnomon.shadow.storage import is_local, storage_at, writing
 from gnomon.sources import Numbers
 from gnomon.sources.types import int64s
 
@@ -126,6 +129,31 @@ def taken(column: pa.Array, places: Numbers) -> pa.Array:
 def _is_text(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     return any(is_kind(kind) for is_kind in tests)
+
+
+def new_file(place: str) -> Path:
+    """The path of a file to write. UsageError where it exists, or is not in a folder of a local disk."""
+    path = storage_at(place).root
+    if not is_local(path):
+        raise UsageError("it is written to a local disk; name a file here", place)
+    if os.path.lexists(path):
+        raise UsageError("the file exists; name a new one", place)
+    if not os.path.isdir(os.path.dirname(path)):
+        raise UsageError("no such folder; expected a file in an existing folder", place)
+    return Path(path)
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A file to write to, which gets its name when it is complete. StorageError where the disk fails."""
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with writing(target):
+            yield staged
+            os.rename(staged, target)
+    finally:
+        with suppress(OSError):
+            staged.unlink()
 
 
 MOST_ROWS, GROUP_BYTES = 1 << 20, 64 << 20  # of a row group, in memory

@@ -30,10 +30,11 @@ from gnomon.shadow.lookup.index_files import (
     covered_in,
     open_filter,
     open_index_file,
+    prove_index_file,
     read_index_file,
     write_index_file,
 )
-from gnomon.shadow.lookup.key_statistics import KeyStatistics, distinct_keys, key_statistics
+from gnomon.shadow.lookup.key_statistics import KeyStatistics, Piece, distinct_rows, key_statistics
 from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key, parse_keys
 from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
@@ -78,6 +79,7 @@ __all__ = [
     "NotExact",
     "OrderedEntries",
     "ParsedKey",
+    "Piece",
     "Plan",
     "Range",
     "RangeQuery",
@@ -87,7 +89,7 @@ __all__ = [
     "buckets_of_keys",
     "chosen",
     "covered_in",
-    "distinct_keys",
+    "distinct_rows",
     "entry_columns",
     "entry_rows",
     "exact",
@@ -98,6 +100,7 @@ __all__ = [
     "open_index_file",
     "parse_key",
     "parse_keys",
+    "prove_index_file",
     "range_of_key",
     "ranges_of",
     "read_index_file",

@@ -40,6 +40,7 @@ INDEX_FILE_SUFFIX = ".btree.avro"
 ELSEWHERE = "?"  # no partition has this name
 FILTER_FOLDER = "_shadow/filters"
 FILTER_SUFFIX = ".filter"
+PROOF_BYTES = 8 << 20
 RATE = 0.001  # of absent keys pass, for 2.1 bytes a key. At 1 % (1.3 bytes) the passing keys cost most of a dedup check
 MANY_KEYS = 8  # of one index file: their leaves cost more to read than its filter
 MAX_RECORDED_MISSES = 100_000  # index files
@@ -142,6 +143,21 @@ def _read_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -
     if crc != entry.crc32:
         raise DamagedIndexFile("", where, 0, expected=f"CRC {entry.crc32:08x}", found=f"{crc:08x}", action=spec.remedy)
     return data
+
+
+def prove_index_file(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> None:
+    """Read a file once, in pieces of PROOF_BYTES. IndexFileGone or DamagedIndexFile where, twice, it is missing or not
+    the one that its segment names."""
+    looked_twice(storage, partial(_prove, storage, spec, entry), (DamagedIndexFile,))
+
+
+def _prove(storage: Storage, spec: IndexSpec, entry: IndexFileEntry) -> None:
+    file, crc = StoredFile(storage, entry.path, entry.size, spec.remedy), 0
+    for begin in range(0, entry.size, PROOF_BYTES):
+        crc = zlib.crc32(file.read_range(begin, min(PROOF_BYTES, entry.size - begin)), crc)
+    if crc != entry.crc32:
+        expected, found = f"CRC {entry.crc32:08x}", f"{crc:08x}"
+        raise DamagedIndexFile("", file.name, 0, expected=expected, found=found, action=spec.remedy)
 
 
 class _IndexFile(StoredFile):

@@ -97,6 +97,7 @@ class Source:
         self._runs: Iterator[Run] | None = None
         self.last: list[pa.Array] | None = None
         self.is_done = False
+        self.entries = 0  # that were read
         self.stats = LookupStats()
         self._liveness = Liveness(merge.view.spec, place.segment, place.file, merge.root)
 
@@ -113,6 +114,7 @@ class Source:
                     break
             else:
                 self.is_done = True
+        self.entries += count
         return _Pulled(self, tree, taken[::-1] if merge.reverse else taken, count)
 
     def file(self, values: Key) -> SourceFileEntry:
@@ -174,8 +176,9 @@ class _Pulled(NamedTuple):
 
 class OrderedEntries:
     """The live entries of a snapshot in a range of keys and in some partitions, in key order, or with `reverse` in the
-    opposite order. `of_keys`: their key columns alone, so that those of one key have no order. If partition columns
-    are in the key, CODE says their values: `combinations` has them, with the columns of the key in their places."""
+    opposite order. `of_keys`: their key columns alone, or with `included` also their included columns, so that those of
+    one key have no order. If partition columns are in the key, CODE says their values: `combinations` has them, with
+    the columns of the key in their places."""
 
     def __init__(
         self,
@@ -186,6 +189,7 @@ class OrderedEntries:
         reverse: bool,
         after: Cursor | None,
         of_keys: bool = False,
+        included: bool = False,
     ) -> None:
         self.lookup, self.view, self.reverse, self.root = lookup, view, reverse, lookup.storage.root
         self._cursor, spec = after, view.spec
@@ -213,7 +217,9 @@ class OrderedEntries:
         self._of_keys, self.combinations, self._codes = of_keys, list[Key](), dict[str, int]()
         if of_keys and any(key.partition for key in spec.keys):
             self._number(spec)
-        parts = {"key": len(spec.key_types), "value": 0 if of_keys else len(spec.entry_schema.values)}
+        self._included = spec.include if included else ()
+        values = len(self._included) if of_keys else len(spec.entry_schema.values)
+        parts = {"key": len(spec.key_types), "value": values}
         self.columns = [f"{part}{i}" for part, count in parts.items() for i in range(count)] + [CODE] * bool(
             self._codes
         )
@@ -302,9 +308,8 @@ class OrderedEntries:
         """The live entries of some runs."""
         kinds, schema = self.view.spec.key_types, self.view.spec.entry_schema
         needs_values = not self._of_keys or self._codes or not all(one.source.all_live for one in pulled)
-        columns = decoded(
-            [(one.tree, one.runs) for one in pulled], _names(schema.columns if needs_values else schema.keys)
-        )
+        wanted = schema.columns if needs_values else (*schema.keys, *schema.values[: len(self._included)])
+        columns = decoded([(one.tree, one.runs) for one in pulled], _names(wanted))
         ends = np.cumsum([one.entries for one in pulled])
         begins = ends - [one.entries for one in pulled]
         of_last = pa.array(begins if self.reverse else ends - 1)
@@ -321,7 +326,7 @@ class OrderedEntries:
             if self._codes:
                 codes[here] = one.source.numbers(values, self._codes)
         if self._of_keys:
-            columns = columns[: len(kinds)] + [pa.array(codes)] * bool(self._codes)
+            columns = columns[: len(kinds) + len(self._included)] + [pa.array(codes)] * bool(self._codes)
         columns.append(pa.array(np.repeat([one.source.number for one in pulled], [one.entries for one in pulled])))
         entries = pa.RecordBatch.from_arrays(columns, [*self.columns, SOURCE])
         return entries if kept.all() else entries.take(pa.array(np.flatnonzero(kept)))

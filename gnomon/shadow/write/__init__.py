@@ -5,7 +5,7 @@
 - `merge`          live entries of several index files, sorted, by bucket
 """
 
-from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter
+from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, writing_temporary_files
 from gnomon.shadow.write.index_locally import (
     MEMORY_BYTES,
     Entries,
@@ -28,4 +28,5 @@ __all__ = [
     "index_rows",
     "merged",
     "stored_columns",
+    "writing_temporary_files",
 ]

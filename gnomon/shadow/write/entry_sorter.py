@@ -110,7 +110,7 @@ class EntrySorter:
             return
         length = -(-len(self._groups) // MOST_FILES)
         if not self._parts:
-            with _writing_temporary_files():
+            with writing_temporary_files():
                 folder = self._opened.enter_context(TemporaryDirectory(prefix=FOLDER))
             cuts = [self._groups[at : at + length] for at in range(0, len(self._groups), length)]
             self._parts = [_Part(Path(folder, str(i)), groups) for i, groups in enumerate(cuts)]
@@ -135,7 +135,7 @@ class _Part:
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def write(self, entries: pa.Table) -> None:
-        with _writing_temporary_files():
+        with writing_temporary_files():
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(str(self._path), entries.schema)
             self._writer.write_table(entries)
@@ -143,7 +143,7 @@ class _Part:
     def read(self) -> Iterator[pa.Table]:
         if self._writer is None:
             return
-        with _writing_temporary_files():
+        with writing_temporary_files():
             self._writer.close()  # closes the file, too
         with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
             for batch in stream:
@@ -154,14 +154,14 @@ class _Part:
 
 
 @contextmanager
-def _writing_temporary_files() -> Iterator[None]:
+def writing_temporary_files() -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         check_memory(error)
         raise StorageError(
-            f"entries beyond the memory of this build cannot be written to a temporary file ({error}); "
-            "set TMPDIR to a folder with room for the keys, or give the build more memory"
+            f"entries beyond the memory of this job cannot be written to a temporary file ({error}); "
+            "set TMPDIR to a folder with room for the keys, or give the job more memory"
         ) from error
 
 
