@@ -539,3 +539,24 @@ def test_commands_compare_included_columns_and_write_all_that_they_find(
     assert main(["orphans", first, second, "--columns", "v,x"]) == 2
     assert "the entries have no column x; they have k, v, p" in capsys.readouterr().err
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.store
+def test_indexes_on_a_store_are_compared(tmp_path: Path, s3_root: str) -> None:
+    places = []
+    for name, keys, buckets in (("a", range(2000), 3), ("b", range(10, 2010), 5)):
+        write_source(tmp_path / name, {"p=0/a.parquet": pa.table({"k": pa.array(keys, pa.int64()), "v": keys})})
+        places.append(f"{s3_root}/{name}")
+        index_source(tmp_path / name, storage_at(places[-1]), ["k"], buckets, include=["v"])
+    first, second = places
+    assert gnomon.diff(first, second, included=True).counts == {"first": 10, "second": 10, "both": 1990, "changed": 0}
+    assert gnomon.orphans(first, second, ["v"]).counts == gnomon.orphans(first, second).counts
+    storage = storage_at(second)
+    path = next(info.path for info in storage.list("") if info.path.endswith(".btree.avro"))
+    data = bytearray(storage.read(path))
+    data[len(data) // 2] ^= 1
+    storage.delete(path)
+    storage.put_new(path, [bytes(data)])
+    for one in asked(first, second):
+        with pytest.raises(gnomon.DamagedIndexFile, match=r"expected CRC \w+, found \w+"):
+            list(one)
