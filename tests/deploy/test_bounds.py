@@ -21,7 +21,7 @@ OFFLINE = re.compile(
     "dns error|error sending request|[Ff]ailed to (?:fetch|connect)|[Oo]peration timed out|tcp connect"
     "|network was disabled"
 )
-EXTRAS = ("spark", "service", "delta", "iceberg", "otel")  # those of users
+EXTRAS = ("spark", "service", "delta", "iceberg", "otel", "catalog", "mcp", "duckdb")  # those of users
 TOOLS = ("pytest", "hypothesis", "httpx", "trustme")
 TESTS = (
     "tests/service/http/test_connection.py",

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
-from deltalake import write_deltalake
 from fastapi import FastAPI
 
 from gnomon.jobs.build import build
@@ -94,6 +93,8 @@ def make_visits(folder: Path) -> Settings:
 
 def make_clone(folder: Path) -> Settings:
     """An index of a Delta table whose files lie outside of the table's folder, and are newer than the index in part."""
+    from deltalake import write_deltalake  # the tests of the extra `service` alone run without it
+
     private, clone = folder / "private", folder / "clone"
     for begin in (0, 1, 2):
         ids = pa.table({"id": pa.array(range(begin, 60, 3)), "n": [begin] * 20})
