@@ -87,7 +87,7 @@ def demo(
 
 def _has_java() -> bool:
     home = os.environ.get("JAVA_HOME")
-    return shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is not None
+    return shutil.which(os.path.join(home, "bin", "java") if home else "java") is not None
 
 
 def _has_service() -> bool:

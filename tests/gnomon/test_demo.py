@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.__main__ import main
+from gnomon.commands.demo import _has_java
 from tests.gnomon.test_main import run
 from tests.opened import open_index
 
@@ -60,3 +61,21 @@ def test_after_the_demo_all_ways_to_the_data_read_all_of_it(tmp_path: Path) -> N
     words = [str(place) for place in (folder / "index", tmp_path / "keys.jsonl", tmp_path / "out")]
     assert main(["load", *words, "--engine", "local"]) == 0
     assert pq.read_table(tmp_path / "out").num_rows == 2089
+
+
+def test_java_is_found_where_spark_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    for home, path, expected in [
+        (str(tmp_path), "/nowhere", True),
+        ("/nowhere", str(java.parent), False),
+        (None, str(java.parent), True),
+        ("", str(java.parent), True),  # Spark takes an empty JAVA_HOME for none
+    ]:
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        if home is not None:
+            monkeypatch.setenv("JAVA_HOME", home)
+        assert _has_java() == expected, (home, path)
