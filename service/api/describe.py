@@ -5,6 +5,7 @@ All comes from memory, so storage that hangs delays no probe; only a description
 and reads each of them once."""
 
 import datetime as dt
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -37,6 +38,7 @@ from gnomon.shadow.tables import shown_part
 SATURATED_SECONDS = 5.0  # after an index refused all requests for this time, the process is not ready
 MOST_PARTITIONS = 400  # in an answer: the last ones by name, which are the newest if names are dates
 MOST_SNAPSHOTS = 200  # the newest
+_NAMES_OF_ENTRIES = re.compile(r" \('\w*'(?:, '\w*')?\)(?=[>,])")  # of a map, where a file has other names
 
 
 def readiness(indexes: Iterable[ServedIndex]) -> Readiness:
@@ -182,7 +184,7 @@ def _of_view(view: View, place: Place) -> dict[str, Any]:
             for key in spec.keys
             if visible_keys(place, [key])
         ],
-        "columns": [RowColumn(name, types[name]) for name in visible(place, view.columns)],
+        "columns": [RowColumn(name, _NAMES_OF_ENTRIES.sub("", types[name])) for name in visible(place, view.columns)],
         "included": visible(place, [column.name for column in spec.include]),
         "partition_columns": visible(place, spec.partitions),
         "flat": spec.flat,

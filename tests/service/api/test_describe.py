@@ -180,6 +180,15 @@ def test_a_key_column_is_told_in_the_type_that_is_asked_for(tmp_path: Path) -> N
     ]
 
 
+def test_the_type_of_a_map_does_not_tell_how_a_file_names_its_entries(tmp_path: Path) -> None:
+    named = pa.map_(pa.field("k", pa.string(), False), pa.field("v", pa.map_(pa.string(), pa.field("n", pa.int8()))))
+    columns = {"id": pa.array([1]), "m": pa.array([[("a", [("b", 1)])]], named)}
+    write_source(tmp_path / "lake", {"a.parquet": pa.table(columns)})
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["id"])
+    told = Client(Settings(indexes=[str(tmp_path / "shadow")])).get("/indexes/shadow").json()["columns"]
+    assert told == [{"name": "id", "type": "int64"}, {"name": "m", "type": "map<string, map<string, int8>>"}]
+
+
 def test_an_index_that_is_not_there_is_404(both: Client) -> None:
     for method in ("GET", "HEAD"):
         response = both.ask(method, "/indexes/pages")
