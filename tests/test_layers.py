@@ -62,7 +62,7 @@ BUDGET = {
     "shadow": (25_480, 105),
     "jobs": (8_370, 38),
     "indexer": (4_800, 26),
-    "service": (10_770, 51),
+    "service": (10_890, 51),
     "gnomon": (4_160, 27),
 }
 SUB_PACKAGES = [f"{package}.{name}" for package, names in LEVELS.items() for name in names]

@@ -91,7 +91,7 @@ def scan_polars(index: Index | Place, snapshot: int | None = None, *, full_scan:
         left = n_rows  # of all rows: Polars filters the first ones
         selection = selection_of(predicate if left is None else None, columns)
         if left is None and not full_scan and selection == Selection():
-            what = f"no condition on the key or on a partition column selects some of the {len(opened):,} rows"
+            what = f"the query has no condition that is a look-up, and would read all {len(opened):,} rows"
             raise UsageError(
                 what, opened.location, expected="=, IN (of up to 10,000 values), a range or full_scan=True"
             )

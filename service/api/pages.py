@@ -46,7 +46,8 @@ UNDER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
 # What pages of other origins may do; a browser asks it again after ten minutes.
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "HEAD", "POST"),
-    "allow_headers": ("Authorization",),  # besides Accept, Accept-Language, Content-Language, Content-Type
+    # Besides Accept, Accept-Language, Content-Language, Content-Type. Clients of agents send the others.
+    "allow_headers": ("Authorization", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name"),
     "expose_headers": ("Link", "X-Request-Id", "X-Table-Version"),
     "max_age": 600,
 }

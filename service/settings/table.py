@@ -233,7 +233,7 @@ def load_settings(
     given = of_environment(variables, fields, DEFAULT_PREFIX) | file | by_variable | stronger
     if "indexes" not in given and needs_index:
         raise UsageError(
-            "no index is given: name one on the command line (gnomon serve /data/index), in GNOMON_INDEXES, or in the "
+            "no index is given: name one on the command line, like /data/index, in GNOMON_INDEXES, or in the "
             "file of --config"
         )
     values = {name: one.value for name, one in given.items()}

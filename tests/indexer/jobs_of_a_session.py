@@ -4,6 +4,7 @@ session of Spark Connect, and prints the results as JSON: `python -m tests.index
 import hashlib
 import importlib
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -106,7 +107,9 @@ def streamed(spark: SparkSession, index: str, root: Path) -> list[Any]:
     (root / "in").mkdir()
     for number in range(2):
         rows = [{"k": f"s{i + 5 * number}", "n": i, "x": 1.5, "dt": "2026-01-02"} for i in range(10)]
-        (root / f"in/{number}.json").write_text("\n".join(map(json.dumps, rows)))
+        file = root / f"in/{number}.json"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        os.utime(file, (1 + number, 1 + number))  # the stream takes them in the order of their times
     lines = spark.readStream.schema("k string, n bigint, x double, dt string").option("maxFilesPerTrigger", 1)
     for checkpoint in ("one", "two"):  # the second query's micro-batches are known by their names and rows
         writer = lines.json(str(root / "in")).writeStream.foreachBatch(append_batches(index, stream="s"))

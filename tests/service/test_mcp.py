@@ -16,11 +16,13 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from gnomon.jobs.build import build
 from gnomon.service.mcp import MOST_BYTES
+from gnomon.service.mcp import TOOLS as TOOLS_BY_NAME
 from gnomon.service.settings.table import Settings
 from gnomon.service.token_lines import new_token
 from gnomon.shadow.maintenance import vacuum
-from tests.service.lake import ODD_KEYS, TWICE, add_day, crawl_table, make_crawl, make_orders
+from tests.service.lake import ODD_KEYS, TWICE, add_day, crawl_table, make_clone, make_crawl, make_orders
 from tests.service.live import Live, live
 from tests.service.processes import started
 from tests.shadow.make_index import index_source, write_source
@@ -222,11 +224,11 @@ def test_a_token_opens_its_indexes_only(tmp_path: Path) -> None:
     with live(settings) as running:
         refused = httpx.post(f"http://127.0.0.1:{running.port}/mcp", json={})
         tools = over_http(running.port, lambda client: client.list_tools(), secret).tools
-        listed, allowed, *others = called(
+        listed, without_index, allowed, *others = called(
             running.port,
             ("describe_index", {}),
+            ("list_keys", {"limit": 1}),
             ("get_row", {"index": "orders", "key": ["de", 1]}),
-            ("get_row", {"key": TWICE}),
             *((name, {"index": "crawl", "key": TWICE}) for name in ("get_row", "key_history")),
             ("get_rows", {"index": "crawl", "keys": [TWICE]}),
             ("list_keys", {"index": "crawl"}),
@@ -236,6 +238,7 @@ def test_a_token_opens_its_indexes_only(tmp_path: Path) -> None:
     assert (refused.status_code, refused.json()["title"]) == (401, "Token needed")
     assert tools[0].input_schema["properties"]["index"]["enum"] == ["orders"]
     assert [one["name"] for one in listed[1]["indexes"]] == ["orders"]
+    assert without_index[1]["rows"] == [{"country": None, "id": 3}], "the first index that the token may ask"
     assert allowed[1]["count"] == 1
     for failed, text in others:
         assert failed
@@ -311,6 +314,167 @@ def test_there_are_no_tools_unless_the_settings_ask_for_them(crawl_settings: Set
         assert httpx.post(f"http://127.0.0.1:{running.port}/mcp", json={}).status_code == 404
 
 
+def test_numbers_that_json_has_no_words_for_are_keys_like_others(tmp_path: Path) -> None:
+    floats = [float("nan"), float("inf"), float("-inf"), None, 0.5]
+    table = pa.table({"f": pa.array(floats, pa.float64()), "n": range(5)})
+    write_source(tmp_path / "lake", {"a.parquet": table})
+    index_source(tmp_path / "lake", tmp_path / "shadow", ["f"])
+    index_source(tmp_path / "lake", tmp_path / "both", ["f", "n"])
+    names = [tmp_path / "shadow", tmp_path / "both", make_crawl(tmp_path / "crawl").indexes[0]]
+    with live(Settings(indexes=[str(name) for name in names[:2]] + [f"crawl={names[2]}"], mcp=True)) as running:
+
+        def answer(tool: str, arguments: str) -> Any:
+            """The answer to arguments in JSON as some clients write it: NaN, Infinity, 1e400."""
+            body = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "%s", "arguments": %s}}'
+            url, accept = f"http://127.0.0.1:{running.port}/mcp", {"accept": "application/json, text/event-stream"}
+            headers = {**accept, "content-type": "application/json"}
+            found = httpx.post(url, content=body % (tool, arguments), headers=headers).json()
+            return found["result"]["structuredContent"] if "result" in found else None
+
+        for number, text in enumerate(["NaN", "Infinity", "-Infinity", "null", "0.5"]):
+            assert answer("get_row", f'{{"key": {text}, "columns": ["n"]}}')["rows"] == [{"n": number}], text
+            both = '{"index": "both", "keys": [[%s, %d], {"f": %s, "n": %d}], "columns": ["n"]}'
+            results = answer("get_rows", both % (text, number, text, number))["results"]
+            assert [one["rows"] for one in results] == [[{"n": number}]] * 2, text
+            [period] = answer("key_history", f'{{"key": {text}, "columns": ["n"]}}')["periods"]
+            assert period["rows"] == [{"n": number}], text
+        assert answer("get_row", '{"key": 1e400, "columns": ["n"]}')["rows"] == [{"n": 1}]
+        assert answer("get_row", '{"index": "crawl", "key": NaN}')["status"] == 400
+
+
+def test_calls_of_many_keys_hold_no_more_memory_than_requests_may(tmp_path: Path) -> None:
+    settings = with_tools(make_crawl(tmp_path), memory_bytes=96 << 20)
+    with live(settings) as running:
+        bodies = running.app.state.service.indexes.bodies
+        url = f"http://127.0.0.1:{running.port}/mcp"
+        assert httpx.post(url, content=b" " * (MOST_BYTES + 1)).status_code == 413
+        held = [bodies.take(client, bodies.most_bytes // 2) for client in ("one", "another")]
+        assert all(held)
+        refused = httpx.post(url, content=b" " * MOST_BYTES)
+        assert (refused.status_code, refused.json()["title"]) == (503, "Overloaded")
+
+
+def test_a_history_compares_more_rows_than_it_shows_and_is_bounded(tmp_path: Path) -> None:
+    def write(last: str) -> None:
+        table = pa.table({"k": ["a"] * 15, "text": [*["x" * 60_000] * 14, last], "n": range(15)})
+        write_source(tmp_path / "lake", {"a.parquet": table})
+        index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+
+    write("y")
+    write("z")
+    with live(Settings(indexes=[str(tmp_path / "shadow")], mcp=True)) as running:
+        by_default, whole = called(
+            running.port,
+            ("key_history", {"key": "a", "limit": 2, "columns": ["n"]}),
+            ("key_history", {"key": "a", "limit": 15}),
+        )
+    first, second = by_default[1]["periods"]
+    assert (first["rows"], first["count"]) == ([{"n": 0}, {"n": 1}], 15)
+    assert "error" in second, "the file of the older snapshot was rewritten"
+    assert (whole[0], len(json.dumps(whole[1])) < MOST_BYTES) == (False, True)
+
+    add = [(f"{day}.parquet", pa.table({"k": ["a"], "text": [str(day) * 200_000], "n": [day]})) for day in range(1, 6)]
+    for name, table in add:
+        write_source(tmp_path / "lake", {name: table})
+        index_source(tmp_path / "lake", tmp_path / "shadow", ["k"])
+    with live(Settings(indexes=[str(tmp_path / "shadow")], mcp=True)) as running:
+        [few, many] = called(
+            running.port,
+            ("key_history", {"key": "a", "columns": ["n"], "limit": 1, "snapshots": 6}),
+            ("key_history", {"key": "a", "limit": 20, "snapshots": 6}),
+        )
+    counts = [period.get("count") for period in few[1]["periods"]]
+    assert counts[:5] == [20, 19, 18, 17, 16], "rows beyond the shown ones tell the periods apart"
+    assert many[0]
+    assert "an agent gets at most" in many[1]
+
+
+def test_the_newest_period_is_of_the_newest_version_of_a_table(tmp_path: Path) -> None:
+    with live(with_tools(make_clone(tmp_path))) as running:
+        now, history = called(running.port, ("get_row", {"key": 2}), ("key_history", {"key": 2}))
+    assert now[1]["count"] == 1, "in a file that the index does not cover"
+    newest, older = history[1]["periods"]
+    assert (newest["first_snapshot"], newest["count"], newest["table_version"]) == (None, 1, now[1]["table_version"])
+    assert (older["first_snapshot"], older["count"]) == (1, 0)
+
+
+@pytest.mark.parametrize("key", ["nested.id", "a,b"])
+def test_keys_of_any_name_are_listed_and_asked_for(tmp_path: Path, key: str) -> None:
+    named = pa.array([{"id": 1, "x": 2}, {"id": 2, "x": 3}]) if key == "nested.id" else pa.array([1, 2])
+    column = key.partition(".")[0]
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({column: named, "a": [5, 6], "b": [7, 8]})})
+    build(None, str(tmp_path / "lake"), str(tmp_path / "shadow"), [key])
+    with live(Settings(indexes=[str(tmp_path / "shadow")], mcp=True)) as running:
+        listed, more, row, wrong = called(
+            running.port,
+            ("list_keys", {}),
+            ("list_keys", {"columns": ["b"], "from": "2"}),
+            ("get_row", {"key": 2, "columns": [column]}),
+            ("list_keys", {"columns": ["none"]}),
+        )
+    values = named.to_pylist()
+    assert listed[1]["rows"] == [{column: value} for value in values]
+    assert more[1]["rows"] == [{column: values[1], "b": 8}]
+    assert row[1]["rows"] == [{column: values[1]}]
+    assert wrong[0]
+    assert "the source has no column none; it has" in wrong[1]
+
+
+def test_a_token_without_an_index_here_gets_one_line(tmp_path: Path) -> None:
+    secret, token = new_token("desk", ["elsewhere"])
+    settings = with_tools(make_crawl(tmp_path), tokens=[token.line])
+    with live(settings) as running:
+        answers = called(
+            running.port,
+            ("get_row", {"key": TWICE}),
+            ("list_keys", {}),
+            ("key_history", {"key": TWICE}),
+            token=secret,
+        )
+    assert answers == [(True, "this token may ask no index that is served here")] * 3
+
+
+def test_an_unexpected_error_is_in_the_log_and_not_in_the_answer(
+    served: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(caller: object, asked: object) -> None:
+        raise RuntimeError("/secret/path")
+
+    monkeypatch.setitem(TOOLS_BY_NAME, "get_row", (TOOLS_BY_NAME["get_row"][0], fail))
+    [(failed, text)] = called(served.port, ("get_row", {"key": TWICE}))
+    assert (failed, "the service failed; its log says more" in text, "/secret" in text) == (True, True, False)
+    assert "/secret/path" in caplog.text
+
+
+def test_a_page_of_an_allowed_origin_may_send_the_headers_of_the_protocol(tmp_path: Path) -> None:
+    origin = "https://a.example"
+    with live(with_tools(make_crawl(tmp_path), cors_origins=(origin,))) as running:
+        asked = {
+            "origin": origin,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type,mcp-method,mcp-name,mcp-protocol-version",
+        }
+        assert httpx.options(f"http://127.0.0.1:{running.port}/mcp", headers=asked).status_code == 200
+
+
+@pytest.mark.process
+def test_calls_that_wait_are_answered_when_standard_input_ends(crawl_settings: Settings) -> None:
+    calls = [
+        {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "get_row", "arguments": {"key": TWICE}}}
+        for id in range(2, 102)
+    ]
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    start = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    lines = "".join(f"{json.dumps(one)}\n" for one in [start, begun, *calls])
+    command = [sys.executable, "-m", "gnomon", "mcp", *crawl_settings.indexes]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=60)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(one["id"] for one in answers) == list(range(1, 102))
+    assert all(one["result"]["structuredContent"]["count"] == 3 for one in answers if one["id"] > 1)
+    assert done.returncode == 0
+
+
 @pytest.mark.process
 def test_any_worker_answers_and_the_log_shows_no_key(tmp_path: Path) -> None:
     write_source(tmp_path / "lake", {"a.parquet": crawl_table(["alice@example.org"])})
@@ -329,7 +493,7 @@ def test_any_worker_answers_and_the_log_shows_no_key(tmp_path: Path) -> None:
         code, _, log = service.end()
     assert code == 0
     assert '"route": "/mcp"' in log
-    assert '"route": "/rows"' in log
+    assert '"route": "/indexes/{name}/rows"' in log
     assert "alice@example.org" not in log
 
 

@@ -368,12 +368,12 @@ def test_without_full_scan_a_query_that_would_read_all_rows_is_refused(query: st
     reads()
     with pytest.raises(
         duckdb.Error,
-        match=r"index: no condition on the key .* selects some of the 400 rows; expected .* full_scan=True",
+        match=r"index: the query has no condition that is a look-up, and would read all 400 rows; expected .* full_scan=True",
     ):
         connection.sql(query).fetchall()
     assert reads() == (set(), 0)
     assert connection.sql(query.replace("frame", "whole")).fetchall()
-    with pytest.raises(UsageError, match="no condition on the key"):
+    with pytest.raises(UsageError, match="no condition that is a look-up"):
         frame.filter(pl.col("n") == 5).collect()
     assert len(frame.head(3).collect()) == 3
 
