@@ -27,7 +27,7 @@ EngineOption = Annotated[
     EngineName,
     typer.Option(
         "--engine",
-        help=f"local: in this process, without Java. auto: Spark; without pyspark local, up to {MOST_ROWS:,} rows.",
+        help=f"local: on this machine, without Java. auto: Spark; without pyspark local, up to {MOST_ROWS:,} rows.",
     ),
 ]
 

@@ -44,6 +44,7 @@ __all__ = [
     "UnsortedKeys",
     "UnsupportedFormat",
     "UsageError",
+    "WorkerLost",
 ]
 
 
@@ -112,6 +113,10 @@ class IndexFileGone(DamagedMetadata):
 
 class BuildFailed(ShadowError):
     """The written entries are not the rows that were read; nothing was committed."""
+
+
+class WorkerLost(ShadowError):
+    """A process that did a part of a job has ended before it was done."""
 
 
 class ConcurrentCommit(ShadowError):

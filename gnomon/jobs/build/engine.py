@@ -1,9 +1,8 @@
-"""The engine that scans and writes for a build: Spark's tasks (`gnomon.indexer.build`), or this process
-(`LocalEngine`), which scans, sorts and writes within a bound of memory."""
+"""The engine that scans and writes for a build: Spark's tasks (`gnomon.indexer.build`), or processes of this machine
+(`LocalEngine`), which scan, sort and write within a bound of memory."""
 
 import importlib.util
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -26,10 +25,10 @@ from gnomon.jobs.stages import Stages, Step
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.fetch import page_maps_path, write_page_maps
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
-from gnomon.shadow.storage import FileInfo, Storage
+from gnomon.shadow.storage import FileInfo, Readable, Storage
 from gnomon.shadow.tables import LakeSource, Table
-from gnomon.shadow.write import MEMORY_BYTES, index_locally
-from gnomon.sources import Options
+from gnomon.shadow.write import MEMORY_BYTES, Piece, index_pieces, processes_for
+from gnomon.sources import Options, Split
 
 
 class Engine(Protocol):
@@ -89,6 +88,7 @@ class Engine(Protocol):
 
 
 FILES = "files"  # the unit of steps
+IN_MEMORY = "memory://"  # a store of this process alone
 
 
 def has_spark() -> bool:
@@ -99,13 +99,20 @@ def has_spark() -> bool:
         return False
 
 
-class LocalEngine:
-    """Builds in this process. `memory` is the number of bytes that entries may take; entries beyond go to temporary
-    files. UsageError for a build of more than `most_rows` rows."""
+WORTH_ROWS = 1_000_000  # a build of more rows starts other processes
+WORTH_BYTES = 256 << 20  # and one that reads more bytes of its source
+LEAST_MEMORY = 256 << 20  # bytes of memory for each process, where they are many
 
-    def __init__(self, memory: int = MEMORY_BYTES, most_rows: int | None = None) -> None:
+
+class LocalEngine:
+    """Builds on this machine. `memory` is the number of bytes that entries may take; entries beyond go to temporary
+    files. UsageError for a build of more than `most_rows` rows. `processes` is the number of processes that scan and
+    write. By default this process builds small indexes, and one process for each core builds the others."""
+
+    def __init__(self, memory: int = MEMORY_BYTES, most_rows: int | None = None, processes: int | None = None) -> None:
         self.memory = memory
         self.most_rows = most_rows
+        self.processes = processes
 
     def read_table(self, source: str) -> CatalogTable | LakeSource:
         no_catalog(source)
@@ -158,29 +165,38 @@ class LocalEngine:
                 "say --engine local, or install Spark (pip install 'gnomon-index[spark]')",
                 root.name,
             )
-        by_path = {one.entry.path: one for one in described}
-
-        ragged: Counter[str] = Counter()
-
-        def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
-            for split in by_path[file.path].splits:
-                count = partial(_add, ragged, file.path)
-                yield from scan_file(root.storage, file.info, spec, split, count)
-
+        pieces = [
+            Piece(number, split, one.scan_bytes // len(one.splits))
+            for number, one in enumerate(described)
+            for split in one.splits
+        ]
+        processes, memory = self._processes(storage, root, rows, sum(one.bytes for one in pieces))
+        scan = partial(_scan, root.storage, spec)
         with stages.stage("write", len(described), FILES, rows, is_about):
             on_progress = _reporter(stages, Step("write", 0, len(described), FILES, rows, is_about))
             files = [one.entry for one in described]
-            written, counts = index_locally(storage, spec, segment, scan, files, self.memory, on_progress)
-        of_files = {number: ragged[file.path] for number, file in enumerate(files)}
-        return written, with_rows(described, dict(enumerate(counts)), of_files)
+            written, scanned = index_pieces(storage, spec, segment, scan, pieces, files, memory, processes, on_progress)
+        rows_of, ragged = {one.file: one.rows for one in scanned}, {one.file: one.ragged for one in scanned}
+        return written, with_rows(described, rows_of, ragged)
+
+    def _processes(self, storage: Storage, root: SourceRoot, rows: int, scan_bytes: int) -> tuple[int, int]:
+        """The number of processes for a build, and the memory that they share."""
+        if self.processes is not None:
+            return self.processes, self.memory
+        is_worth = rows >= WORTH_ROWS or scan_bytes >= WORTH_BYTES
+        is_own = any(one.root.startswith(IN_MEMORY) for one in (storage, root.storage))
+        processes = processes_for(self.memory) if is_worth and not is_own else 1
+        return processes, max(self.memory, processes * LEAST_MEMORY)
 
     @contextmanager
     def running(self, job: str) -> Iterator[None]:
         yield
 
 
-def _add(counts: Counter[str], name: str, number: int) -> None:
-    counts[name] += number
+def _scan(
+    storage: Readable, spec: IndexSpec, file: SourceFileEntry, split: Split, on_ragged: Callable[[int], None]
+) -> Iterator[list[pa.Array]]:
+    return scan_file(storage, file.info, spec, split, on_ragged)
 
 
 def _reporter(stages: Stages, step: Step) -> Callable[[int], None]:

@@ -1,32 +1,40 @@
-"""Index files from sorted entries, made in this process.
+"""Index files from sorted entries, made on this machine.
 
 - `entry_sorter`   entries sorted within a bound of memory
 - `index_locally`  index files of source files and of key-value folders
 - `merge`          live entries of several index files, sorted, by bucket
+- `workers`        processes that share the work of a job
 """
 
 from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, writing_temporary_files
 from gnomon.shadow.write.index_locally import (
     MEMORY_BYTES,
     Entries,
+    Piece,
     file_columns,
     index_entries,
     index_locally,
+    index_pieces,
     index_rows,
     stored_columns,
 )
 from gnomon.shadow.write.merge import merged
+from gnomon.shadow.write.workers import PROCESS_BYTES, processes_for
 
 __all__ = [
     "GROUP",
     "MEMORY_BYTES",
+    "PROCESS_BYTES",
     "Entries",
     "EntrySorter",
+    "Piece",
     "file_columns",
     "index_entries",
     "index_locally",
+    "index_pieces",
     "index_rows",
     "merged",
+    "processes_for",
     "stored_columns",
     "writing_temporary_files",
 ]

@@ -3,10 +3,12 @@
 Entries beyond the bound go to temporary files, one for each range of index files. Each range is then sorted by itself,
 and divided again where it is beyond the bound, too."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,14 @@ HELD_BYTES = 1 << 30  # at most, so that the texts of a column have 32-bit offse
 FOLDER = "gnomon-entries-"
 
 
+class Spill(NamedTuple):
+    """A temporary file with the entries of some index files, and the bytes of these entries in memory."""
+
+    groups: range
+    path: str
+    bytes: int
+
+
 class EntrySorter:
     """Sorts entries by the number of their index file (`GROUP`), then by their first `keys` columns, in the key order
     of index files. The sort is stable. A context manager, which removes the temporary files.
@@ -30,10 +40,11 @@ class EntrySorter:
     UsageError where there are keys, and the entries of one index file exceed the bound; StorageError where temporary
     files cannot be written."""
 
-    def __init__(self, keys: int, groups: range, most_bytes: int) -> None:
+    def __init__(self, keys: int, groups: range, most_bytes: int, folder: str | None = None) -> None:
         self._keys = keys
         self._groups = groups
         self._most_bytes = most_bytes
+        self._folder = folder
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self._parts: list[_Part] = []
@@ -70,7 +81,7 @@ class EntrySorter:
                 part.remove()
                 yield from self._sorted()
                 continue
-            with EntrySorter(self._keys, part.groups, self._most_bytes) as within:
+            with EntrySorter(self._keys, part.groups, self._most_bytes, self._folder) as within:
                 for entries in part.read():
                     within.add(entries)
                 part.remove()
@@ -88,11 +99,18 @@ class EntrySorter:
                 yield part.groups.start, (entries.drop_columns([GROUP]) for entries in part.read())
                 part.remove()
                 continue
-            with EntrySorter(self._keys, part.groups, self._most_bytes) as within:
+            with EntrySorter(self._keys, part.groups, self._most_bytes, self._folder) as within:
                 for entries in part.read():
                     within.add(entries)
                 part.remove()
                 yield from within.streams()
+
+    def spilled(self) -> list[Spill]:
+        """Write all entries to temporary files, unsorted, for another sorter. The caller removes them. For a sorter
+        with a `folder`, and without keys."""
+        self._spill()
+        self._opened.pop_all()
+        return [part.closed() for part in self._parts if part.bytes]
 
     def _sorted(self) -> Iterator[tuple[int, pa.Table]]:
         if not self._held:
@@ -110,8 +128,7 @@ class EntrySorter:
             return
         length = -(-len(self._groups) // MOST_FILES)
         if not self._parts:
-            with writing_temporary_files():
-                folder = self._opened.enter_context(TemporaryDirectory(prefix=FOLDER))
+            folder = temporary_folder(self._opened, self._folder)
             cuts = [self._groups[at : at + length] for at in range(0, len(self._groups), length)]
             self._parts = [_Part(Path(folder, str(i)), groups) for i, groups in enumerate(cuts)]
         held, numbers = self._taken()
@@ -131,6 +148,7 @@ class _Part:
 
     def __init__(self, path: Path, groups: range) -> None:
         self.groups = groups
+        self.bytes = 0
         self._path = path
         self._writer: pa.RecordBatchStreamWriter | None = None
 
@@ -139,18 +157,36 @@ class _Part:
             if self._writer is None:
                 self._writer = pa.ipc.new_stream(str(self._path), entries.schema)
             self._writer.write_table(entries)
+        self.bytes += entries.nbytes
 
-    def read(self) -> Iterator[pa.Table]:
-        if self._writer is None:
-            return
+    def closed(self) -> Spill:
+        """The file, complete."""
+        assert self._writer is not None
         with writing_temporary_files():
             self._writer.close()  # closes the file, too
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                yield pa.Table.from_batches([batch])
+        return Spill(self.groups, str(self._path), self.bytes)
+
+    def read(self) -> Iterator[pa.Table]:
+        if self._writer is not None:
+            yield from read_spill(self.closed().path)
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
+
+
+def read_spill(path: str) -> Iterator[pa.Table]:
+    """Yield the entries of a temporary file, with their column GROUP."""
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield pa.Table.from_batches([batch])
+
+
+def temporary_folder(opened: ExitStack, below: str | None = None) -> str:
+    """Make a folder for temporary files, which the end of `opened` removes. StorageError where it cannot be made."""
+    with writing_temporary_files():
+        folder = mkdtemp(prefix=FOLDER, dir=below)
+    opened.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @contextmanager

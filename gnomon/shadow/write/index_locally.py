@@ -1,6 +1,15 @@
-"""Index files of source files and of key-value folders, made in this process."""
+"""Index files of source files and of key-value folders, made in this process, or by several processes here.
 
+Several processes work in two steps. First each scans ranges of source files and puts their entries into temporary
+files, one for each range of index files. Then each takes such a range, reads the entries from all temporary files in
+the order of the source, sorts them and writes the index files."""
+
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +20,14 @@ from gnomon.base.arrow import compute as pc
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
-from gnomon.shadow.errors import UnsupportedFormat
+from gnomon.shadow.errors import StorageError, UnsupportedFormat
 from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import partition_values
-from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter
+from gnomon.shadow.write.entry_sorter import GROUP, HELD_SHARE, EntrySorter, Spill, read_spill, temporary_folder
+from gnomon.shadow.write.workers import Weighed, Workers
+from gnomon.sources import Split
 from gnomon.sources.pointers import POINTER_FIELDS
 
 
@@ -57,6 +68,7 @@ MEMORY_BYTES = 1 << 30
 BATCH_ROWS = 65_536  # of a batch for a writer
 FILE = " "  # a name that no column of an index file has: the number of an entry's source file
 OFFSETS = 2  # columns of a pointer that place a row in its file: offset and sub-offset
+CHUNKS = 4  # parts of the source for each process, so that the last ones end at about the same time
 
 # The batches of a source file, as `stored_columns` makes them.
 Scan = Callable[[SourceFileEntry], Iterable[Sequence[pa.Array]]]
@@ -112,23 +124,11 @@ def index_entries(
     then of their rows. `is_ordered` says that the given entries have this order already. `left_out` is called after the
     last entry: it returns the numbers of files whose entries are not written. Memory and errors as in
     `index_locally`."""
-    folders = sorted({spec.folder_of(file.partition) for file in files})
-    ordinals = {folder: i for i, folder in enumerate(folders)}
-    folder_of = np.array([ordinals[spec.folder_of(file.partition)] for file in files], np.int32)
-    paths, partitions = [file.path for file in files], [file.partition for file in files]
-    keys, written = len(spec.stored_keys), []
-    sorted_by = keys if is_ordered else keys + 1 + OFFSETS
-    with EntrySorter(sorted_by, range(len(folders) * spec.buckets), most_bytes) as sorter:
+    target = _Target(storage, spec, segment_id, files)
+    with EntrySorter(target.sorted_by(is_ordered), target.groups, most_bytes) as sorter:
         for some in entries:
-            sorter.add(_table(spec, some, folder_of))
-        unwanted = pa.array(sorted(left_out()), pa.int32())
-        for group, held in sorter.groups():
-            folder, bucket = divmod(group, spec.buckets)
-            wanted = held if not len(unwanted) else held.filter(pc.invert(pc.is_in(held.column(FILE), unwanted)))
-            if wanted.num_rows:
-                batches = _batches(spec, wanted, paths, partitions)
-                written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
-    return written
+            sorter.add(target.table(some))
+        return list(target.write(sorter, left_out()))
 
 
 def index_rows(
@@ -153,25 +153,212 @@ def index_rows(
     return written
 
 
-def _table(spec: IndexSpec, entries: Entries, folder_of: npt.NDArray[np.int32]) -> pa.Table:
-    """The entries as a table, with the number of the source file (FILE) in place of its name, and the number of the
-    index file (GROUP). The key, the file, and the row in the file come first, since the table is sorted by them."""
-    columns, keys = entries.columns, len(spec.stored_keys)
-    groups = folder_of[entries.files] * spec.buckets + spec.bucketing.of_columns(columns)
-    named = {str(i): column for i, column in enumerate(columns)}
-    row = len(columns) - 1 - OFFSETS
-    order = [*map(str, range(keys)), FILE, *map(str, range(row, row + OFFSETS))]
-    named |= {FILE: pa.array(entries.files), GROUP: pa.array(groups.astype(np.int32))}
-    return pa.table({name: named[name] for name in dict.fromkeys([*order, *named])})
+class _Target:
+    """The index files of a segment that covers `files`. It can be pickled."""
+
+    def __init__(self, storage: Storage, spec: IndexSpec, segment_id: str, files: Sequence[SourceFileEntry]) -> None:
+        self.files = files
+        self._storage, self._spec, self._segment_id = storage, spec, segment_id
+        self._folders = sorted({spec.folder_of(file.partition) for file in files})
+        self.groups = range(len(self._folders) * spec.buckets)
+
+    @cached_property
+    def _folder_of(self) -> npt.NDArray[np.int32]:
+        ordinals = {folder: i for i, folder in enumerate(self._folders)}
+        return np.array([ordinals[self._spec.folder_of(file.partition)] for file in self.files], np.int32)
+
+    @cached_property
+    def _named(self) -> tuple[list[str], list[str]]:
+        return [file.path for file in self.files], [file.partition for file in self.files]
+
+    def sorted_by(self, is_ordered: bool) -> int:
+        """The number of columns to sort by; `is_ordered` says that entries come in the order of files and rows."""
+        return len(self._spec.stored_keys) + (0 if is_ordered else 1 + OFFSETS)
+
+    def table(self, entries: Entries) -> pa.Table:
+        """The entries as a table, with the number of the source file (FILE) in place of its name, and the number of the
+        index file (GROUP). The key, the file, and the row in the file come first, since the table is sorted by them."""
+        spec, columns, keys = self._spec, entries.columns, len(self._spec.stored_keys)
+        groups = self._folder_of[entries.files] * spec.buckets + spec.bucketing.of_columns(columns)
+        named = {str(i): column for i, column in enumerate(columns)}
+        row = len(columns) - 1 - OFFSETS
+        order = [*map(str, range(keys)), FILE, *map(str, range(row, row + OFFSETS))]
+        named |= {FILE: pa.array(entries.files), GROUP: pa.array(groups.astype(np.int32))}
+        return pa.table({name: named[name] for name in dict.fromkeys([*order, *named])})
+
+    def write(self, sorter: EntrySorter, left_out: Collection[int] = ()) -> Iterator[IndexFileEntry]:
+        """Write the index files of the sorter's entries, without those of the files `left_out`."""
+        unwanted = pa.array(sorted(left_out), pa.int32())
+        for group, held in sorter.groups():
+            folder, bucket = divmod(group, self._spec.buckets)
+            wanted = held if not len(unwanted) else held.filter(pc.invert(pc.is_in(held.column(FILE), unwanted)))
+            if wanted.num_rows:
+                yield write_index_file(
+                    self._storage, self._spec, self._segment_id, self._folders[folder], bucket, self._batches(wanted)
+                )
+
+    def _batches(self, entries: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield sorted entries in the schema of index files."""
+        spec = self._spec
+        names = [column.name for column in spec.entry_schema.columns]
+        before = len(spec.stored_keys) + len(spec.include)
+        for batch in entries.to_batches(max_chunksize=BATCH_ROWS):
+            named = file_columns(spec, *self._named, batch.column(FILE))
+            columns = [batch.column(str(i)) for i in range(batch.num_columns - 1)]
+            yield pa.RecordBatch.from_arrays([*columns[:before], *named, *columns[before:]], names=names)
 
 
-def _batches(
-    spec: IndexSpec, entries: pa.Table, paths: Sequence[str], partitions: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yield sorted entries in the schema of index files."""
-    names = [column.name for column in spec.entry_schema.columns]
-    before = len(spec.stored_keys) + len(spec.include)
-    for batch in entries.to_batches(max_chunksize=BATCH_ROWS):
-        named = file_columns(spec, paths, partitions, batch.column(FILE))
-        columns = [batch.column(str(i)) for i in range(batch.num_columns - 1)]
-        yield pa.RecordBatch.from_arrays([*columns[:before], *named, *columns[before:]], names=names)
+class Piece(NamedTuple):
+    """A range of a source file: the number of the file, and about how many bytes its scan reads."""
+
+    file: int
+    split: Split
+    bytes: int
+
+
+class Scanned(NamedTuple):
+    """The rows of a piece, and the ragged ones among them."""
+
+    file: int
+    rows: int
+    ragged: int
+
+
+# The batches of a range of a source file, as `stored_columns` makes them. The function that it gets is called with the
+# number of ragged records. It can be pickled.
+ScanPiece = Callable[[SourceFileEntry, Split, Callable[[int], None]], Iterable[Sequence[pa.Array]]]
+
+
+class _Chunk(NamedTuple):
+    """A task: pieces to scan."""
+
+    pieces: Sequence[Piece]
+
+
+class _Part(NamedTuple):
+    """A task: the index files of these groups, whose entries are in temporary files, in the order of the source."""
+
+    groups: range
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What each process knows: temporary files lie in `folder`; a scan holds entries of up to a fourth of `scan_bytes`,
+    a sort of `most_bytes`."""
+
+    target: _Target
+    scan: ScanPiece
+    folder: str
+    scan_bytes: int
+    most_bytes: int
+
+    def __call__(self, task: _Chunk | _Part) -> Iterator[Scanned | Spill | IndexFileEntry]:
+        return self._scanned(task) if isinstance(task, _Chunk) else self._written(task)
+
+    def _scanned(self, chunk: _Chunk) -> Iterator[Scanned | Spill]:
+        with EntrySorter(0, self.target.groups, self.scan_bytes, self.folder) as sorter:
+            for file, split, _ in chunk.pieces:
+                rows, ragged = 0, list[int]()
+                for columns in self.scan(self.target.files[file], split, ragged.append):
+                    sorter.add(self.target.table(Entries(columns, np.full(len(columns[0]), file, np.int32))))
+                    rows += len(columns[0])
+                yield Scanned(file, rows, sum(ragged))
+            yield from sorter.spilled()
+
+    def _written(self, part: _Part) -> Iterator[IndexFileEntry]:
+        keys = self.target.sorted_by(is_ordered=True)
+        with EntrySorter(keys, part.groups, self.most_bytes, self.folder) as sorter:
+            for path in part.paths:
+                for some in read_spill(path):
+                    sorter.add(some)
+                Path(path).unlink()
+            yield from self.target.write(sorter)
+
+
+def index_pieces(
+    storage: Storage,
+    spec: IndexSpec,
+    segment_id: str,
+    scan: ScanPiece,
+    pieces: Sequence[Piece],
+    files: Sequence[SourceFileEntry],
+    most_bytes: int = MEMORY_BYTES,
+    processes: int = 1,
+    on_progress: Callable[[int], None] = lambda files: None,
+) -> tuple[list[IndexFileEntry], list[Scanned]]:
+    """Write the index files of a segment that covers `files`, as `index_locally` does, whose promises it keeps, by up
+    to so many processes. They share `most_bytes`, and each takes up to `PROCESS_BYTES` besides. `pieces` are the ranges
+    of all files, in order. Returns the index files, and what was scanned of each file."""
+    with ExitStack() as opened:
+        workers = _workers(opened, _Target(storage, spec, segment_id, files), scan, most_bytes, processes)
+        if workers is not None:
+            return _index_by(workers, pieces, len(files), most_bytes, on_progress)
+    ragged = Counter[int]()
+    by_path: dict[str, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        by_path[files[piece.file].path].append(piece)
+
+    def scanned(file: SourceFileEntry) -> Iterator[Sequence[pa.Array]]:
+        for number, split, _ in by_path[file.path]:
+            yield from scan(file, split, lambda count, number=number: ragged.update({number: count}))  # type: ignore[misc]
+
+    written, rows = index_locally(storage, spec, segment_id, scanned, files, most_bytes, on_progress)
+    return written, [Scanned(file, count, ragged[file]) for file, count in enumerate(rows)]
+
+
+_Workers = Workers[_Chunk | _Part, Scanned | Spill | IndexFileEntry]
+
+
+def _workers(opened: ExitStack, target: _Target, scan: ScanPiece, most_bytes: int, processes: int) -> _Workers | None:
+    """Processes that end with `opened`, as their temporary files do; None where one process has to do the work."""
+    if processes < 2:
+        return None
+    try:
+        folder = temporary_folder(opened)
+    except StorageError:  # one process may do without
+        return None
+    job = _Job(target, scan, folder, most_bytes // processes, most_bytes)
+    workers: _Workers = opened.enter_context(Workers(processes, job))
+    return workers if workers.number else None
+
+
+def _index_by(
+    workers: _Workers, pieces: Sequence[Piece], files: int, most_bytes: int, on_progress: Callable[[int], None]
+) -> tuple[list[IndexFileEntry], list[Scanned]]:
+    left = Counter(piece.file for piece in pieces)
+    rows, ragged = Counter[int](), Counter[int]()
+    spills: dict[int, list[tuple[int, Spill]]] = defaultdict(list)  # by the first index file
+    chunks = [Weighed[_Chunk | _Part](_Chunk(some)) for some in _chunks(pieces, CHUNKS * workers.number)]
+    for number, found in workers.run(chunks):
+        if isinstance(found, Spill):
+            spills[found.groups.start].append((number, found))
+        elif isinstance(found, Scanned):
+            rows[found.file] += found.rows
+            ragged[found.file] += found.ragged
+            left[found.file] -= 1
+            if not left[found.file]:
+                del left[found.file]
+                on_progress(files - len(left))
+    parts: list[Weighed[_Chunk | _Part]] = []
+    for of_part in spills.values():
+        of_part.sort(key=lambda one: one[0])
+        part = _Part(of_part[0][1].groups, [spill.path for _, spill in of_part])
+        parts.append(Weighed(part, sum(spill.bytes for _, spill in of_part)))
+    parts.sort(key=lambda one: -one.bytes)
+    written = [one for _, one in workers.run(parts, most_bytes // HELD_SHARE) if isinstance(one, IndexFileEntry)]
+    written.sort(key=lambda one: (one.partition, one.bucket))
+    return written, [Scanned(file, rows[file], ragged[file]) for file in range(files)]
+
+
+def _chunks(pieces: Sequence[Piece], wanted: int) -> Iterator[list[Piece]]:
+    """Successive pieces, in up to so many chunks of about equal bytes."""
+    total, done, chunk, made = sum(piece.bytes + 1 for piece in pieces), 0, list[Piece](), 0
+    for piece in pieces:
+        chunk.append(piece)
+        done += piece.bytes + 1
+        if done * wanted >= total * (made + 1):
+            yield chunk
+            chunk, made = [], done * wanted // total
+    if chunk:
+        yield chunk
