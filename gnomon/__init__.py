@@ -6,7 +6,7 @@
     [{'url': 'https://a.example/7', 'status': 200}]
 
 - `open_index` opens an index in a plain Python program: no Spark, no server.
-- `build` takes a SparkSession, or None: then it runs in this process, without Java. `write_btree` does so for rows in
+- `build` takes a SparkSession, or None: then it runs on this machine, without Java. `write_btree` does so for rows in
   Arrow.
 - `load`, `filter_new`, `append_new` and the other jobs take a SparkSession (`pip install 'gnomon-index[spark]'`).
 - `create_app` makes the HTTP service: `pip install 'gnomon-index[service]'`.

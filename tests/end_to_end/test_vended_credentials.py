@@ -67,8 +67,8 @@ def table_of(vending: Vending, name: str, files: int = 2, **properties: str) -> 
     return made
 
 
-def build(name: str, index: str) -> None:
-    build_index(LocalEngine(), f"iceberg:here.db.{name}", index, BuildRequest(["id"]))
+def build(name: str, index: str, processes: int = 1) -> None:
+    build_index(LocalEngine(processes=processes), f"iceberg:here.db.{name}", index, BuildRequest(["id"]))
 
 
 def ids(index: Any, last: int) -> list[int]:
@@ -90,6 +90,21 @@ def test_an_open_index_answers_beyond_the_life_of_credentials(
     assert not checked.refused
     asked = vending.asked["credentials" if renews else "load"]
     assert 3 <= asked <= 8, vending.asked
+
+
+def test_the_processes_of_a_build_get_credentials_of_their_own(
+    vending: Vending, checked: CheckedS3, vended_place: str
+) -> None:
+    table_of(vending, "t")
+    asked = []
+    for processes in (1, 2):
+        before = vending.asked["load"]
+        build("t", f"{vended_place}/index-{processes}", processes)
+        asked.append(vending.asked["load"] - before)
+        assert ids(open_index(f"{vended_place}/index-{processes}"), 25) == list(range(20))
+        restart()
+    assert asked[1] > asked[0], "the processes asked, too"
+    assert not checked.refused
 
 
 def test_every_request_is_signed_with_the_credentials_of_its_place(

@@ -68,7 +68,8 @@ MEMORY_BYTES = 1 << 30
 BATCH_ROWS = 65_536  # of a batch for a writer
 FILE = " "  # a name that no column of an index file has: the number of an entry's source file
 OFFSETS = 2  # columns of a pointer that place a row in its file: offset and sub-offset
-CHUNKS = 4  # parts of the source for each process, so that the last ones end at about the same time
+SCAN_BYTES = 64 << 20  # of memory for a scan that spills all: more is new memory, which costs more than it saves
+LARGE, SMALL = 2, 8  # chunks for each process: of what is left to scan, but no smaller than of the whole source
 
 # The batches of a source file, as `stored_columns` makes them.
 Scan = Callable[[SourceFileEntry], Iterable[Sequence[pa.Array]]]
@@ -318,8 +319,8 @@ def _workers(opened: ExitStack, target: _Target, scan: ScanPiece, most_bytes: in
         folder = temporary_folder(opened)
     except StorageError:  # one process may do without
         return None
-    job = _Job(target, scan, folder, most_bytes // processes, most_bytes)
-    workers: _Workers = opened.enter_context(Workers(processes, job))
+    job = _Job(target, scan, folder, min(most_bytes // processes, SCAN_BYTES), most_bytes)
+    workers: _Workers = opened.enter_context(Workers(processes, job, folder))
     return workers if workers.number else None
 
 
@@ -329,7 +330,7 @@ def _index_by(
     left = Counter(piece.file for piece in pieces)
     rows, ragged = Counter[int](), Counter[int]()
     spills: dict[int, list[tuple[int, Spill]]] = defaultdict(list)  # by the first index file
-    chunks = [Weighed[_Chunk | _Part](_Chunk(some)) for some in _chunks(pieces, CHUNKS * workers.number)]
+    chunks = [Weighed[_Chunk | _Part](_Chunk(some)) for some in _chunks(pieces, workers.number)]
     for number, found in workers.run(chunks):
         if isinstance(found, Spill):
             spills[found.groups.start].append((number, found))
@@ -351,14 +352,16 @@ def _index_by(
     return written, [Scanned(file, rows[file], ragged[file]) for file in range(files)]
 
 
-def _chunks(pieces: Sequence[Piece], wanted: int) -> Iterator[list[Piece]]:
-    """Successive pieces, in up to so many chunks of about equal bytes."""
-    total, done, chunk, made = sum(piece.bytes + 1 for piece in pieces), 0, list[Piece](), 0
+def _chunks(pieces: Sequence[Piece], workers: int) -> Iterator[list[Piece]]:
+    """Successive pieces in chunks. The first ones are large, since each chunk has temporary files of its own, and the
+    last ones small, so that all processes end at about the same time."""
+    left = sum(piece.bytes + 1 for piece in pieces)
+    least, chunk, taken = left / workers / SMALL, list[Piece](), 0
     for piece in pieces:
         chunk.append(piece)
-        done += piece.bytes + 1
-        if done * wanted >= total * (made + 1):
+        taken += piece.bytes + 1
+        if taken >= max(left / workers / LARGE, least):
             yield chunk
-            chunk, made = [], done * wanted // total
+            left, chunk, taken = left - taken, [], 0
     if chunk:
         yield chunk

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ PROGRAM = "from gnomon.shadow.write.workers import main; main()"
 PROCESS_BYTES = 300 << 20  # of memory for each worker, besides the memory that all share
 MOST_WORKERS = 64
 START_SECONDS = 120.0  # until a worker has imported Gnomon
+REMOVALS = 10  # of a folder
 LOOK_SECONDS = 1.0  # between two looks whether a silent process still runs
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 READY, VALUE, DONE, FAILED = "ready", "value", "done", "failed"
@@ -61,13 +63,15 @@ class _Worker:
 
 class Workers(Generic[Task, Value]):
     """Processes that do tasks: each calls `job` with a task and sends the values that this yields. `job`, tasks and
-    values are pickled. A context manager: at its end the processes have ended, whatever they did.
+    values are pickled. A context manager: at its end the processes have ended, whatever they did. `folder` has their
+    temporary files: the processes remove it if this one is killed.
 
     `number` is the number of processes that run. It is 0, and no task can be done, where fewer than two can be started,
     or the job cannot be pickled: the caller then does the work itself."""
 
-    def __init__(self, wanted: int, job: Callable[[Task], Iterable[Value]]) -> None:
+    def __init__(self, wanted: int, job: Callable[[Task], Iterable[Value]], folder: str) -> None:
         self._wanted = wanted
+        self._folder = folder
         self._job = job
         self._workers: list[_Worker] = []
 
@@ -151,7 +155,7 @@ class Workers(Generic[Task, Value]):
         """Start the processes, and wait until they have imported Gnomon."""
         try:
             for _ in range(self._wanted):
-                self._workers.append(_started())
+                self._workers.append(_started(self._folder))
         except OSError as error:  # too many processes, or too little memory for another one
             logger.warning("%d of %d worker processes could be started: %s", self.number, self._wanted, error)
         until = monotonic() + START_SECONDS
@@ -175,7 +179,7 @@ class Workers(Generic[Task, Value]):
         self._workers = []
 
 
-def _started() -> _Worker:
+def _started(folder: str) -> _Worker:
     """A new process. It never gets the SIGINT of a terminal, which goes to all processes there: its caller ends it."""
     ours, theirs = Pipe()
     with theirs:
@@ -183,7 +187,7 @@ def _started() -> _Worker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno()), folder],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -211,10 +215,11 @@ def _lost(worker: _Worker) -> WorkerLost:
 
 
 def main() -> None:
-    """A worker: do the tasks that come over the link, until it is closed."""
-    link = Connection(int(sys.argv[1]))
+    """A worker: do the tasks that come over the link, until it is closed. Arguments of the program: the descriptor of
+    the link, and the folder of temporary files."""
+    link, folder = Connection(int(sys.argv[1])), sys.argv[2]
     given: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_hear, args=(link, given), daemon=True).start()
+    threading.Thread(target=_hear, args=(link, given, folder), daemon=True).start()
     pa.set_cpu_count(1)  # the other cores have workers of their own
     link.send((READY, None))
     content = given.get()
@@ -232,11 +237,14 @@ def main() -> None:
                 link.send((FAILED, _portable(error)))
 
 
-def _hear(link: Connection, given: "SimpleQueue[bytes]") -> None:
-    """Receive the job and its tasks. The process ends, also amid its work, when the caller has closed the link."""
+def _hear(link: Connection, given: "SimpleQueue[bytes]", folder: str) -> None:
+    """Receive the job and its tasks. When the caller is gone, this process removes the temporary files and ends, also
+    amid its work."""
     with suppress(EOFError, OSError):
         while True:
             given.put(link.recv_bytes())
+    for _ in range(REMOVALS):  # a task may still write there
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

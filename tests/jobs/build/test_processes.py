@@ -156,7 +156,7 @@ def test_entries_beyond_the_memory_give_the_same_index(both: Any, tmp_path: Path
 
 def test_the_processes_take_the_memory_of_one_together(tmp_path: Path) -> None:
     """A task of 3 and one of 2 do not run at the same time in a memory of 4."""
-    with Workers(2, spans) as workers:
+    with Workers(2, spans, str(tmp_path / "none")) as workers:
         assert workers.number == 2
         found = dict(workers.run([Weighed(i, size) for i, size in enumerate([3, 2, 2, 9, 1])], 4))
     assert sorted(found) == [0, 1, 2, 3, 4]
@@ -285,6 +285,7 @@ def test_no_process_outlives_a_program_that_is_stopped(tmp_path: Path, number: s
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         assert len(of_session(process.pid)) == 3
+        assert len(list(tmp_path.glob(f"{FOLDER}*"))) == 1
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does
         else:
@@ -295,8 +296,7 @@ def test_no_process_outlives_a_program_that_is_stopped(tmp_path: Path, number: s
         time.sleep(0.02)
     assert of_session(process.pid) == []
     assert errors.count("Traceback") == (1 if number == signal.SIGINT else 0)
-    if number == signal.SIGINT:
-        assert list(tmp_path.glob(f"{FOLDER}*")) == []
+    assert list(tmp_path.glob(f"{FOLDER}*")) == []
 
 
 def of_session(session: int) -> list[int]:
@@ -363,6 +363,14 @@ def test_one_process_builds_where_others_cannot_be_started(
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     _build(str(tmp_path / "source"), str(tmp_path / "i"))
     assert open_index(tmp_path / "i").fetch("none") == []
+
+
+def test_there_are_as_many_processes_as_the_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "cores", lambda: 8)
+    for room, expected in ((0, 1), (3, 3), (20, 8)):
+        available = 1000 + room * workers_module.PROCESS_BYTES
+        monkeypatch.setattr(workers_module, "_available_memory", lambda available=available: available)
+        assert workers_module.processes_for(1000) == expected
 
 
 def test_cores_are_those_that_the_control_group_allows(tmp_path: Path) -> None:
