@@ -27,7 +27,7 @@ from gnomon.shadow.fetch import page_maps_path, write_page_maps
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, PageMapsEntry, SourceFileEntry, SourceRoot
 from gnomon.shadow.storage import FileInfo, Readable, Storage
 from gnomon.shadow.tables import LakeSource, Table
-from gnomon.shadow.write import MEMORY_BYTES, Piece, index_pieces, processes_for
+from gnomon.shadow.write import MEMORY_BYTES, WORTH_ROWS, Piece, index_pieces, processes_for
 from gnomon.sources import Options, Split
 
 
@@ -88,7 +88,6 @@ class Engine(Protocol):
 
 
 FILES = "files"  # the unit of steps
-IN_MEMORY = "memory://"  # a store of this process alone
 
 
 def has_spark() -> bool:
@@ -99,8 +98,7 @@ def has_spark() -> bool:
         return False
 
 
-WORTH_ROWS = 1_000_000  # a build of more rows starts other processes
-WORTH_BYTES = 256 << 20  # and one that reads more bytes of its source
+WORTH_BYTES = 256 << 20  # a build that reads more of its source starts processes, as one of many rows does
 LEAST_MEMORY = 256 << 20  # bytes of memory for each process, where they are many
 
 
@@ -184,8 +182,7 @@ class LocalEngine:
         if self.processes is not None:
             return self.processes, self.memory
         is_worth = rows >= WORTH_ROWS or scan_bytes >= WORTH_BYTES
-        is_own = any(one.root.startswith(IN_MEMORY) for one in (storage, root.storage))
-        processes = processes_for(self.memory) if is_worth and not is_own else 1
+        processes = processes_for(self.memory, storage, root.storage) if is_worth else 1
         return processes, max(self.memory, processes * LEAST_MEMORY)
 
     @contextmanager

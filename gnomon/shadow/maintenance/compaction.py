@@ -45,7 +45,7 @@ from gnomon.shadow.metadata import (
     with_cuts,
 )
 from gnomon.shadow.storage import Place, Storage, patiently, probe, storage_at
-from gnomon.shadow.write import merged
+from gnomon.shadow.write import WORTH_ROWS, Weighed, Workers, merged, processes_for, shares_of_merge
 
 SAMPLED = 20_000  # keys of an index from which its ranges are cut
 
@@ -73,22 +73,28 @@ def dead_folders(spec: IndexSpec, segment: Segment) -> set[str]:
 
 
 def rewrite(
-    storage: Storage, spec: IndexSpec, segments: Sequence[Segment], target: IndexSpec, segment_id: str
+    storage: Storage,
+    spec: IndexSpec,
+    segments: Sequence[Segment],
+    target: IndexSpec,
+    segment_id: str,
+    on_all_cores: bool = False,
 ) -> Rewritten:
     """The index files of one segment for the live source files of `segments`. The segments have `spec`; the result has
     the buckets and the layout of `target`. The entries of a key come in the order of the segments. Errors as in
-    `merge.merged`."""
+    `merge.merged`. `on_all_cores` lets several processes do it where that is worth it."""
     kept: list[IndexFileEntry] = []
     written: list[IndexFileEntry] = []
     if spec.flat != target.flat:
         parts = [SegmentFile(segment, file) for segment in segments for file in segment.by_bucket.values()]
-        return Rewritten([], list(_merge(storage, spec, parts, target, segment_id)))
+        return Rewritten([], _merge(_Merge(storage, spec, parts, target, segment_id), on_all_cores))
     dead = {segment.id: dead_folders(spec, segment) for segment in segments}
     for folder in sorted({folder for segment in segments for folder in folders_of(spec, segment.live.values())}):
         clean = {segment.id for segment in segments if target == spec and folder not in dead[segment.id]}
         as_they_are, parts = _split_by_reuse(segments, folder, clean)
         kept += as_they_are
-        written += _merge(storage, spec.in_folder(folder), parts, target.in_folder(folder), segment_id)
+        job = _Merge(storage, spec.in_folder(folder), parts, target.in_folder(folder), segment_id)
+        written += _merge(job, on_all_cores)
     return Rewritten(kept, written)
 
 
@@ -111,11 +117,31 @@ def _split_by_reuse(
     return kept, merge
 
 
-def _merge(
-    storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec, segment_id: str
-) -> Iterator[IndexFileEntry]:
-    for folder, bucket, batches in merged(storage, spec, parts, target):
-        yield write_index_file(storage, target, segment_id, folder, bucket, batches)
+@dataclass(frozen=True)
+class _Merge:
+    """Merges a share of the parts, or all of them, and yields the written files."""
+
+    storage: Storage
+    spec: IndexSpec
+    parts: Sequence[SegmentFile]
+    target: IndexSpec
+    segment_id: str
+
+    def __call__(self, share: int | None) -> Iterator[IndexFileEntry]:
+        for folder, bucket, batches in merged(self.storage, self.spec, self.parts, self.target, share):
+            yield write_index_file(self.storage, self.target, self.segment_id, folder, bucket, batches)
+
+
+def _merge(job: _Merge, on_all_cores: bool) -> list[IndexFileEntry]:
+    shares = shares_of_merge(job.spec, job.target)
+    is_worth = on_all_cores and sum(part.file.entries for part in job.parts) >= WORTH_ROWS
+    processes = min(shares, processes_for(0, job.storage)) if is_worth else 1
+    if processes > 1:
+        with Workers[int | None, IndexFileEntry](processes, job) as workers:
+            if workers.number:
+                found = sorted(workers.run([Weighed(share) for share in range(shares)]), key=lambda one: one[0])
+                return [file for _, file in found]
+    return list(job(None))
 
 
 @dataclass(frozen=True)
@@ -230,7 +256,7 @@ def _replace(
     probe(storage)
     segment_id = new_segment_id()
     with made_for(storage, view.snapshot):
-        files = rewrite(storage, view.spec, replaced, target, segment_id)
+        files = rewrite(storage, view.spec, replaced, target, segment_id, on_all_cores=True)
     dropped = sum(file.entries for segment in replaced for file in segment.index_files)
     dropped -= sum(file.entries for file in files.all)
     changes = Changes(

@@ -18,16 +18,18 @@ from gnomon.shadow.write.index_locally import (
     index_rows,
     stored_columns,
 )
-from gnomon.shadow.write.merge import merged
-from gnomon.shadow.write.workers import PROCESS_BYTES, processes_for
+from gnomon.shadow.write.merge import merged, shares_of_merge
+from gnomon.shadow.write.workers import WORTH_ROWS, Weighed, Workers, processes_for
 
 __all__ = [
     "GROUP",
     "MEMORY_BYTES",
-    "PROCESS_BYTES",
+    "WORTH_ROWS",
     "Entries",
     "EntrySorter",
     "Piece",
+    "Weighed",
+    "Workers",
     "file_columns",
     "index_entries",
     "index_locally",
@@ -35,6 +37,7 @@ __all__ = [
     "index_rows",
     "merged",
     "processes_for",
+    "shares_of_merge",
     "stored_columns",
     "writing_temporary_files",
 ]

@@ -4,7 +4,7 @@ Arrow sorts. A flag before a column puts nulls first and NaN last, whatever Arro
 entries of one key keep the order of the parts, and within a part the order of the build: by source file, then by row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -38,13 +38,26 @@ class Merged(NamedTuple):
     batches: Iterator[pa.Table]
 
 
-def merged(storage: Storage, spec: IndexSpec, parts: Sequence[SegmentFile], target: IndexSpec) -> Iterator[Merged]:
+def merged(
+    storage: Storage,
+    spec: IndexSpec,
+    parts: Sequence[SegmentFile],
+    target: IndexSpec,
+    only: int | None = None,
+) -> Iterator[Merged]:
     """Yield the live entries of index files of `spec` for the index files of `target`, which differs only in the number
     of buckets and the layout. The entries of one bucket are in memory together, entries of several buckets up to
-    `BYTES_AT_ONCE`.
+    `BYTES_AT_ONCE`. `only` limits the work to one of `shares_of_merge`.
 
     DamagedIndexFile or IndexFileGone where a part is missing or not the one that its segment names."""
-    return _Merge(storage, spec, parts, target).run()
+    shares = range(shares_of_merge(spec, target)) if only is None else [only]
+    return _Merge(storage, spec, parts, target).run(shares)
+
+
+def shares_of_merge(spec: IndexSpec, target: IndexSpec) -> int:
+    """The number of shares of a merge that read different index files."""
+    # The entries of a hashed bucket come only from the old buckets with the same number modulo the common divisor.
+    return gcd(spec.buckets, target.buckets) if spec.cuts == target.cuts else 1
 
 
 def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.Array:
@@ -68,10 +81,9 @@ class _Merge:
     parts: Sequence[SegmentFile]
     target: IndexSpec
 
-    def run(self) -> Iterator[Merged]:
-        # The entries of a hashed bucket come only from the old buckets with the same number modulo the common divisor.
-        step = gcd(self.spec.buckets, self.target.buckets) if self._are_alike else 1
-        for residue in range(step):
+    def run(self, shares: Iterable[int]) -> Iterator[Merged]:
+        step = shares_of_merge(self.spec, self.target)
+        for residue in shares:
             parts = [part for part in self.parts if part.file.bucket % step == residue]
             if parts:
                 yield from self._merge(parts, range(residue, self.target.buckets, step))

@@ -28,11 +28,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from gnomon.shadow.errors import WorkerLost
-from gnomon.shadow.storage import patiently
+from gnomon.shadow.storage import Readable, patiently
 
 PROGRAM = "from gnomon.shadow.write.workers import main; main()"
 PROCESS_BYTES = 300 << 20  # of memory for each worker, besides the memory that all share
 MOST_WORKERS = 64
+WORTH_ROWS = 1_000_000  # a job of more rows is worth the start of processes
+IN_MEMORY = "memory://"
 START_SECONDS = 120.0  # until a worker has imported Gnomon
 REMOVALS = 10  # of a folder
 LOOK_SECONDS = 1.0  # between two looks whether a silent process still runs
@@ -69,7 +71,7 @@ class Workers(Generic[Task, Value]):
     `number` is the number of processes that run. It is 0, and no task can be done, where fewer than two can be started,
     or the job cannot be pickled: the caller then does the work itself."""
 
-    def __init__(self, wanted: int, job: Callable[[Task], Iterable[Value]], folder: str) -> None:
+    def __init__(self, wanted: int, job: Callable[[Task], Iterable[Value]], folder: str = "") -> None:
         self._wanted = wanted
         self._folder = folder
         self._job = job
@@ -261,10 +263,11 @@ def _portable(error: BaseException) -> BaseException:
     return other
 
 
-def processes_for(memory: int) -> int:
-    """The number of worker processes for a job whose processes share `memory` bytes: one for each core that this
-    process may use, as far as the machine, or the control group, has memory for them; 1 without a Python to run."""
-    if not sys.executable or getattr(sys, "frozen", False):
+def processes_for(memory: int, *storages: Readable) -> int:
+    """The number of worker processes for a job on these storages whose processes share `memory` bytes: one for each
+    core that this process may use, as far as the machine, or the control group, has memory for them. It is 1 for a
+    store in the memory of this process, and without a Python to run."""
+    if not sys.executable or getattr(sys, "frozen", False) or any(one.root.startswith(IN_MEMORY) for one in storages):
         return 1
     room = (_available_memory() - memory) // PROCESS_BYTES
     return int(max(1, min(cores(), room, MOST_WORKERS)))

@@ -342,7 +342,7 @@ def test_small_builds_and_stores_in_memory_start_no_process(tmp_path: Path, monk
     write(tmp_path / "source/a.parquet", 1, 500)
     build(None, tmp_path / "source", tmp_path / "i", ["k"])
     monkeypatch.setattr(engine, "WORTH_ROWS", 1)
-    monkeypatch.setattr(engine, "processes_for", lambda memory: 2)
+    monkeypatch.setattr(workers_module, "cores", lambda: 2)
     build(None, tmp_path / "source", "memory://of-this-test/i", ["k"])
     with pytest.raises(AssertionError, match="a process was started"):
         build(None, tmp_path / "source", tmp_path / "j", ["k"])

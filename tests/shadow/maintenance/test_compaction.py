@@ -2,8 +2,10 @@
 
 import math
 import random
+import shutil
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import pytest
 from gnomon.btree.errors import DamagedIndexFile
 from gnomon.shadow.commit.publishing import Changes, new_segment_id, publish
 from gnomon.shadow.errors import BuildFailed, ConcurrentCommit, SpecMismatch, UsageError
-from gnomon.shadow.maintenance.compaction import compact, rebucket
+from gnomon.shadow.maintenance import compaction
+from gnomon.shadow.maintenance.compaction import CompactResult, compact, rebucket
 from gnomon.shadow.maintenance.vacuuming import vacuum
 from gnomon.shadow.metadata.snapshot_view import View, open_view
 from gnomon.shadow.metadata.snapshots import newest_snapshot, snapshot_numbers
 from gnomon.shadow.storage import LocalStorage, storage_at
 from gnomon.shadow.verify.snapshot import verify
+from gnomon.shadow.write import Workers
 from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
 from tests.shadow.random_lake import RandomLake, answers, rows
@@ -303,3 +307,31 @@ def test_a_flat_index_is_compacted_whole_and_answers_the_same(tmp_path: Path) ->
         assert change(storage).segments == 1
         assert found() == before
         assert verify(storage, None).faults == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("change", [partial(compact), partial(rebucket, buckets=8), partial(rebucket, order="range")])
+def test_several_processes_write_the_files_that_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: partial[CompactResult]
+) -> None:
+    for number in range(3):
+        write_source(tmp_path / "lake", {f"{number}.parquet": pa.table({"k": range(number, 300)})})
+        index_source(tmp_path / "lake", tmp_path / "index", ["k"], buckets=4)
+    write_source(tmp_path / "lake", {"0.parquet": pa.table({"k": range(5, 10)})})  # the other entries of it are dead
+    index_source(tmp_path / "lake", tmp_path / "index", ["k"])
+    monkeypatch.setattr(compaction, "new_segment_id", lambda: "20260101T000000-000000000000")
+    monkeypatch.setattr(compaction, "WORTH_ROWS", 1)
+    written, entries, shared = [], [], []
+    real = Workers.run
+    monkeypatch.setattr(Workers, "run", lambda *given: shared.append(given) or real(*given))
+    for processes in (1, 2):
+        index = shutil.copytree(tmp_path / "index", tmp_path / f"by-{processes}")
+        monkeypatch.setattr(compaction, "processes_for", lambda *_, processes=processes: processes)
+        change(storage_at(str(index)))
+        [segment] = view_of(index).segments
+        entries.append(segment.index_files)
+        written.append({file.path: (index / file.path).read_bytes() for file in segment.index_files})
+    assert written[0] == written[1]
+    assert entries[0] == entries[1]
+    assert len(shared) == (0 if change.keywords == {"order": "range"} else 1)
+    assert verify(storage_at(str(tmp_path / "by-2")), None).faults == []
