@@ -18,17 +18,19 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from gnomon.shadow.errors import WorkerLost
 from gnomon.shadow.storage import Readable, patiently
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 PROGRAM = "from gnomon.shadow.write.workers import main; main()"
 PROCESS_BYTES = 300 << 20  # of memory for each worker, besides the memory that all share
@@ -58,7 +60,7 @@ class _Worker:
     """A process, the link to it, and the number of the task that it does; None if it waits for one."""
 
     process: "subprocess.Popen[bytes]"
-    link: Connection
+    link: "Connection"
     number: int | None = None
     is_ready: bool = False
 
@@ -141,9 +143,9 @@ class Workers(Generic[Task, Value]):
     def _heard(self, workers: Sequence[_Worker]) -> Iterator[tuple[_Worker, tuple[str, Any]]]:
         """Wait for messages of these workers, and yield them."""
         links = {one.link: one for one in workers}
-        ready = wait(list(links), LOOK_SECONDS)
+        ready = _connection().wait(list(links), LOOK_SECONDS)
         for link in ready:
-            worker = links[link]  # type: ignore[index]
+            worker = links[link]
             try:
                 message = worker.link.recv()
             except (EOFError, ConnectionError):
@@ -181,9 +183,14 @@ class Workers(Generic[Task, Value]):
         self._workers = []
 
 
+def _connection() -> Any:
+    """`multiprocessing.connection`, imported where it is used: a look-up, which imports this module, uses none."""
+    return import_module("multiprocessing.connection")
+
+
 def _started(folder: str) -> _Worker:
     """A new process. It never gets the SIGINT of a terminal, which goes to all processes there: its caller ends it."""
-    ours, theirs = Pipe()
+    ours, theirs = _connection().Pipe()
     with theirs:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -219,7 +226,7 @@ def _lost(worker: _Worker) -> WorkerLost:
 def main() -> None:
     """A worker: do the tasks that come over the link, until it is closed. Arguments of the program: the descriptor of
     the link, and the folder of temporary files."""
-    link, folder = Connection(int(sys.argv[1])), sys.argv[2]
+    link, folder = _connection().Connection(int(sys.argv[1])), sys.argv[2]
     given: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_hear, args=(link, given, folder), daemon=True).start()
     pa.set_cpu_count(1)  # the other cores have workers of their own
@@ -239,7 +246,7 @@ def main() -> None:
                 link.send((FAILED, _portable(error)))
 
 
-def _hear(link: Connection, given: "SimpleQueue[bytes]", folder: str) -> None:
+def _hear(link: "Connection", given: "SimpleQueue[bytes]", folder: str) -> None:
     """Receive the job and its tasks. When the caller is gone, this process removes the temporary files and ends, also
     amid its work."""
     with suppress(EOFError, OSError):
