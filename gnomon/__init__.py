@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         Unreadable,
         UnsafeStore,
         UsageError,
+        WorkerLost,
     )
     from gnomon.shadow.key_sets import KeySet, diff, orphans, unique
     from gnomon.shadow.maintenance import CompactResult, Record, VacuumResult, compact, history, rebucket, vacuum
@@ -178,6 +179,7 @@ __all__ = [
     "UnsupportedFormat",
     "UsageError",
     "VacuumResult",
+    "WorkerLost",
     "WriteResult",
     "append_batches",
     "append_new",

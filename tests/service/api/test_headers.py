@@ -156,7 +156,8 @@ def test_a_preflight_is_answered_without_a_token(crawl_settings: Settings) -> No
     assert answer.headers["access-control-allow-origin"] == ORIGIN
     assert answer.headers["access-control-allow-methods"] == "GET, HEAD, POST"
     assert answer.headers["access-control-allow-headers"] == (
-        "Accept, Accept-Language, Authorization, Content-Language, Content-Type"
+        "Accept, Accept-Language, Authorization, Content-Language, Content-Type, "
+        "Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id"
     )
     assert answer.headers["content-security-policy"] == API_POLICY
     assert "x-request-id" in answer.headers
