@@ -78,7 +78,7 @@ class _ToolFailed(Exception):
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What every tool takes."""
+    """The arguments of every tool."""
 
     index: (
         Annotated[str, msgspec.Meta(min_length=1, description="The name of an index; the default index without it.")]
@@ -87,7 +87,7 @@ class Arguments(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, 
 
 
 class OfRows(Arguments, kw_only=True):
-    """What the tools take that return rows of keys."""
+    """The arguments of the tools that return the rows of keys."""
 
     columns: Columns | None = None
     where: Where | None = None

@@ -48,7 +48,7 @@ def over_http(port: int, work: Callable[[Client], Awaitable[Any]], token: str = 
 
 
 def called(port: int, *calls: Call, token: str = "", mode: Any = "auto") -> list[tuple[bool, Any]]:
-    """Of each call: whether it failed, and the answer; of a failed one the text."""
+    """For each call, whether it failed, and its answer. The answer of a failed call is the text of its error."""
 
     async def work(client: Client) -> list[tuple[bool, Any]]:
         found = []

@@ -364,7 +364,7 @@ DELETED = [table for table in TABLES if "delete" in table.name or "vectors" in t
 
 @pytest.mark.parametrize("table", cases(DELETED), ids=str)
 def test_rows_that_a_table_deleted_are_in_no_set(tmp_path: Path, table: Table) -> None:
-    """Of tables that Spark changed: position deletes, equality deletes and deletion vectors."""
+    """Spark deleted rows of these tables by position deletes, equality deletes and deletion vectors."""
     known: list[tuple[str, Counter[Any]]] = []
     for number, version in enumerate(version for version in table.versions if not version.gone and version.rows()):
         key, index = KEYS.get(table.name, version.key), str(tmp_path / str(number))

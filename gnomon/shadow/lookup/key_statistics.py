@@ -133,8 +133,8 @@ class _Runs:
     """Runs of equal keys in entries in the order of the stored key. A key whose run may go on is held back."""
 
     def __init__(self, entries: OrderedEntries, included: Sequence[str] = ()) -> None:
-        """`included` are the types of the included columns that entries have, by which those of a key are told
-        apart."""
+        """`included` are the types of the included columns of the entries. Entries of one key are distinct where these
+        columns differ."""
         self._entries, self._spec = entries, entries.view.spec
         self.types = [*(key.type for key in self._spec.keys), *included]
         self._stored = [place for place, key in enumerate(self._spec.keys) if not key.partition]

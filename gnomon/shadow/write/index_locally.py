@@ -245,8 +245,8 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Job:
-    """What each process knows: temporary files lie in `folder`; a scan holds entries of up to a fourth of `scan_bytes`,
-    a sort of `most_bytes`."""
+    """The work of each process, which gets its tasks one by one. Temporary files lie in `folder`. A scan holds up to a
+    fourth of `scan_bytes` of entries in memory, a sort up to `most_bytes`."""
 
     target: _Target
     scan: ScanPiece
@@ -302,7 +302,9 @@ def index_pieces(
 
     def scanned(file: SourceFileEntry) -> Iterator[Sequence[pa.Array]]:
         for number, split, _ in by_path[file.path]:
-            yield from scan(file, split, lambda count, number=number: ragged.update({number: count}))  # type: ignore[misc]
+            counts = list[int]()
+            yield from scan(file, split, counts.append)
+            ragged[number] += sum(counts)
 
     written, rows = index_locally(storage, spec, segment_id, scanned, files, most_bytes, on_progress)
     return written, [Scanned(file, count, ragged[file]) for file, count in enumerate(rows)]
