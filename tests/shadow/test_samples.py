@@ -178,7 +178,6 @@ def batch_of(samples: Samples, numbers: list[int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.process
-@pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # where another test has imported it in this process
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_worker_processes_read_the_same_rows(method: str, place: str) -> None:
     for keys in (None, KEYS[::-1]):

@@ -173,7 +173,6 @@ def test_tables_of_one_bucket_have_vendors_of_their_own() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_fork_asks_for_itself_though_its_parent_is_asking() -> None:
     may_answer, parent = threading.Event(), os.getpid()
 
