@@ -7,7 +7,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -99,8 +99,20 @@ class KeptPages(Protocol):
         """Cache the page while there is room."""
 
 
+class PlainValues(NamedTuple):
+    """Rows of a file, column by column: the Arrow type of each column, and its values, one for each row. A moment is
+    the number of its ticks; text that is not UTF-8 is bytes."""
+
+    types: Sequence[pa.DataType]
+    columns: Sequence[Sequence[Any]]
+
+
 class MappedFile(SourceFile, Protocol):
     """A file of a format that keeps the rows of a column in pages."""
+
+    def values(self, reader: RangeReader, rows: Sequence[int], columns: Sequence[str]) -> PlainValues | None:
+        """The rows with these numbers (`data_offset`), as `fetch` has them, without Arrow. None where memory does not
+        say where all of these values lie, or a value is in doubt: then `fetch` reads the rows."""
 
     def keep_in(self, pages: KeptPages) -> None:
         """Cache the pages that fetches decompress in `pages` from now on. Cached pages are not read again: if a fetch

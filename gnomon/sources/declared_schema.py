@@ -16,7 +16,16 @@ from pyarrow import types
 
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
-from gnomon.sources.contract import FileBehind, KeptPages, MappedFile, NarrowFile, Pointers, SourceFile, Split
+from gnomon.sources.contract import (
+    FileBehind,
+    KeptPages,
+    MappedFile,
+    NarrowFile,
+    PlainValues,
+    Pointers,
+    SourceFile,
+    Split,
+)
 from gnomon.sources.errors import UnsupportedFormat
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.types import (
@@ -166,6 +175,14 @@ class DeclaredMappedFile(DeclaredFile):
     def keep_in(self, pages: KeptPages) -> None:
         self._mapped.keep_in(pages)
 
+    def values(self, reader: RangeReader, rows: Sequence[int], columns: Sequence[str]) -> PlainValues | None:
+        """None also for a column that the file lacks, or has in another type than the declared one."""
+        fields = [self._file_fields.get(name) for name in columns]
+        declared = self._columns
+        if any(f is None or f.type != declared.field(n).type for f, n in zip(fields, columns, strict=True)):
+            return None
+        return self._mapped.values(reader, rows, self._own(columns))
+
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         self._check(columns)
         self._mapped.map_pages(reader, pointers, self._own(columns))
@@ -197,6 +214,9 @@ class DeclaredUnmappedFile(DeclaredFile):
 
     def keep_in(self, pages: KeptPages) -> None:
         """The file has no pages to cache."""
+
+    def values(self, reader: RangeReader, rows: Sequence[int], columns: Sequence[str]) -> PlainValues | None:
+        return None
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         """The file has no pages to map."""

@@ -20,6 +20,7 @@ from gnomon.sources.contract import (
     KeptPages,
     NarrowFile,
     Options,
+    PlainValues,
     Pointers,
     SourceFile,
     Split,
@@ -225,6 +226,9 @@ class NestedFile(FileBehind):
 
     def keep_in(self, pages: KeptPages) -> None:
         self._file.keep_in(pages)
+
+    def values(self, reader: RangeReader, rows: Sequence[int], columns: Sequence[str]) -> PlainValues | None:
+        return None if self._has_any(columns) else self._file.values(reader, rows, columns)
 
     def map_pages(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> None:
         self._file.map_pages(reader, pointers, self._own(columns))

@@ -8,7 +8,7 @@ Source files may be opened during the index look-up, so that the metadata of a r
 trip as the index file. This is done only where few files can hold the key, since most of them are not needed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -26,6 +26,7 @@ from gnomon.shadow.lookup import Hit, InFile, covered_in
 from gnomon.shadow.metadata import IndexSpec, KeyColumn, SourceFileEntry
 from gnomon.shadow.storage import (
     Begun,
+    OpenFile,
     Readable,
     Storage,
     Trace,
@@ -37,10 +38,17 @@ from gnomon.shadow.storage import (
     step_of,
 )
 from gnomon.shadow.tables import partition_array, stored_partition
-from gnomon.shadow.values import python_values
+from gnomon.shadow.values import of_plain, python_values
 from gnomon.sources import FORMATS, MappedFile, Numbers, Pointer, SourceFile
 
 MOST_FOLDERS = 10_000  # whose values are kept
+FEW_ROWS = 8  # of a file, up to which values are read without Arrow
+NO_TABLE = pa.table({})
+PLAIN_KEYS = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+}  # whose values in a file are the stored ones
 
 
 class PartitionColumns:
@@ -84,6 +92,8 @@ def row_bytes(file: SourceFileEntry) -> int:
 def shares_of(wanted: Sequence[Located], share_bytes: int | None) -> list[tuple[SourceFileEntry, Sequence[int]]]:
     """The places of each file's rows among the requested ones. A file whose rows take more than about `share_bytes` has
     several shares."""
+    if len(wanted) == 1:
+        return [(wanted[0].hit.file, [0])]
     by_file: dict[SourceFileEntry, list[int]] = {}
     for place, located in enumerate(wanted):
         by_file.setdefault(located.hit.file, []).append(place)
@@ -100,13 +110,21 @@ def shares_of(wanted: Sequence[Located], share_bytes: int | None) -> list[tuple[
 
 class Part(NamedTuple):
     """Rows of one file: their places among the requested rows, a table of the file's columns with its keys, the cost,
-    and the error if they cannot be read."""
+    and the error if they cannot be read. Where they are wanted as Python values, `values` may have the columns, and
+    then the table is empty."""
 
     file: SourceFileEntry
     places: Sequence[int]
     table: pa.Table
     stats: FetchReads
     failure: Exception | None = None
+    values: Mapping[str, Sequence[Any]] | None = None
+
+    def columns(self) -> Mapping[str, Sequence[Any]]:
+        """The columns as Python values."""
+        if self.values is not None:
+            return self.values
+        return {name: python_values(self.table.column(name)) for name in self.table.column_names}
 
 
 class Fetcher:
@@ -129,13 +147,13 @@ class Fetcher:
 
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
-        arrays = dict(zip(part.table.column_names, part.table.columns, strict=True))
-        folder_values = self._partition_columns.values(part.file.partition)
+        found, folder_values = part.columns(), self._partition_columns.values(part.file.partition)
+        nothing = [None] * len(part.places)
         for name in columns:
             if name in folder_values:
-                values = [folder_values[name]] * len(part.places)
+                values: Sequence[Any] = [folder_values[name]] * len(part.places)
             else:
-                values = python_values(arrays[name]) if name in arrays else [None] * len(part.places)
+                values = found.get(name, nothing)
             for place, value in zip(part.places, values, strict=True):
                 answer[place][name] = value
 
@@ -147,12 +165,14 @@ class Fetcher:
         share_bytes: int | None = None,
         each: bool = False,
         trace: Trace | None = None,
+        as_values: bool = False,
     ) -> Iterator[Part]:
         """The rows, file by file. Remote files are read concurrently. A file whose rows take more than about
-        `share_bytes` is read in several parts. With `each`, the error of a file replaces its rows and is not raised."""
+        `share_bytes` is read in several parts. With `each`, the error of a file replaces its rows and is not raised.
+        `as_values`: whether the caller wants Python values."""
         shares = shares_of(wanted, share_bytes)
         calls = [
-            partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace)
+            partial(self._part, file, places, [wanted[place] for place in places], columns, each, trace, as_values)
             for file, places in shares
         ]
         side_by_side = self._storage.is_remote and len(calls) > 1
@@ -169,16 +189,25 @@ class Fetcher:
         columns: Sequence[str],
         each: bool,
         trace: Trace | None,
+        as_values: bool,
     ) -> Part:
         check_deadline(join(self._storage.root, file.path))
         stats = FetchReads()
-        keys = self._as_arrays([one.key for one in wanted])
+        as_values = as_values and trace is None and len(places) <= FEW_ROWS
         try:
-            table = self._read(file, _numbers([one.hit.pointer for one in wanted]), keys, columns, stats, trace)
+            with self._reading(file, len(wanted), stats, trace) as (reader, source):
+                if as_values and (values := self._values(source, reader, wanted, columns)) is not None:
+                    return Part(file, places, NO_TABLE, stats, None, values)
+                pointers = _numbers([one.hit.pointer for one in wanted])
+                keys = self._as_arrays([one.key for one in wanted])
+                table = self._fetched(file, source, reader, pointers, keys, columns, stats, trace)
+            with step_of(trace, "key_check", file.path) as step:
+                self._check_keys(table, pointers, keys, reader.name)
+                step.say(rows=len(pointers))
         except OF_ONE_FILE as error:
             if not each:
                 raise
-            return Part(file, places, pa.table({}), stats, error)
+            return Part(file, places, NO_TABLE, stats, error)
         return Part(file, places, table, stats)
 
     def table(
@@ -211,34 +240,77 @@ class Fetcher:
         keys: Mapping[str, pa.Array],
         columns: Sequence[str],
         stats: FetchReads,
-        trace: Trace | None = None,
     ) -> pa.Table:
         """Rows of one file with the file's columns and its keys, which were compared."""
+        with self._reading(file, len(pointers), stats, None) as (reader, source):
+            table = self._fetched(file, source, reader, pointers, keys, columns, stats, None)
+        self._check_keys(table, pointers, keys, reader.name)
+        return table
+
+    @contextmanager
+    def _reading(
+        self, file: SourceFileEntry, rows: int, stats: FetchReads, trace: Trace | None
+    ) -> Iterator[tuple[OpenFile, SourceFile]]:
+        """An open file. If nothing is read that could show a change, the file is looked at again."""
         reads = stats.reads
         with ExitStack() as stack:
             with step_of(trace, "source_file", file.path, stats) as step:
                 reader, source = stack.enter_context(self.files.opened(file, stats, trace))
                 stats.opened[file.path] = identity(reader)
-                step.say(rows=len(pointers))
-            there = set(source.schema.names) - set(self._spec.partitions)
-            needed = [name for name in dict.fromkeys([*columns, *keys]) if name in there]
-            if trace is None:
-                table = source.fetch(reader, pointers, needed)
-            else:
-                if FORMATS[self._spec.format].page_maps is not None:
-                    with step_of(trace, "page_map", file.path, stats):
-                        cast(MappedFile, source).map_pages(reader, pointers, needed)
-                traced = TracedReader(trace, reader, file.path, stats, len(needed))
-                table = source.fetch(traced, pointers, needed)
-                traced.end(len(pointers))
-            if stats.reads == reads:  # nothing was read that could have shown a change
+                step.say(rows=rows)
+            yield reader, source
+            if stats.reads == reads:
                 if reader.is_remote:
                     self.files.look(file)
                 else:
                     reader.read_ranges([])  # of a local file checks its size and times again
-        with step_of(trace, "key_check", file.path) as step:
-            self._check_keys(table, pointers, keys, reader.name)
-            step.say(rows=len(pointers))
+
+    def _needed(self, source: SourceFile, columns: Sequence[str], keys: Iterable[str]) -> list[str]:
+        """The columns to read of a file: these and the keys, as far as it has them."""
+        there = set(source.schema.names) - set(self._spec.partitions)
+        return [name for name in dict.fromkeys([*columns, *keys]) if name in there]
+
+    def _values(
+        self, source: SourceFile, reader: OpenFile, wanted: Sequence[Located], columns: Sequence[str]
+    ) -> dict[str, Sequence[Any]] | None:
+        """The columns of rows as Python values; None where `_fetched` has to read them, maybe to find that a row does
+        not hold its key."""
+        stored_keys = self._spec.stored_keys
+        if FORMATS[self._spec.format].page_maps is None or not all(key.type in PLAIN_KEYS for key in stored_keys):
+            return None
+        if any(one.hit.pointer.data_sub_offset for one in wanted):
+            return None
+        needed = self._needed(source, columns, [key.name for key in stored_keys])
+        found = cast(MappedFile, source).values(reader, [one.hit.pointer.data_offset for one in wanted], needed)
+        if found is None:
+            return None
+        of_column = dict(zip(needed, zip(found.types, found.columns, strict=True), strict=True))
+        for i, key in enumerate(stored_keys):
+            kind, values = of_column.get(key.name, (None, ()))
+            if kind != PLAIN_KEYS[key.type] or list(values) != [one.key[i] for one in wanted]:
+                return None
+        return {name: of_plain(kind, values) for name, (kind, values) in of_column.items()}
+
+    def _fetched(
+        self,
+        file: SourceFileEntry,
+        source: SourceFile,
+        reader: OpenFile,
+        pointers: Numbers,
+        keys: Iterable[str],
+        columns: Sequence[str],
+        stats: FetchReads,
+        trace: Trace | None,
+    ) -> pa.Table:
+        needed = self._needed(source, columns, keys)
+        if trace is None:
+            return source.fetch(reader, pointers, needed)
+        if FORMATS[self._spec.format].page_maps is not None:
+            with step_of(trace, "page_map", file.path, stats):
+                cast(MappedFile, source).map_pages(reader, pointers, needed)
+        traced = TracedReader(trace, reader, file.path, stats, len(needed))
+        table = source.fetch(traced, pointers, needed)
+        traced.end(len(pointers))
         return table
 
     def units(self, file: SourceFileEntry, offsets: Numbers, stats: FetchReads) -> Numbers:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.base.arrow import compute as pc
-from gnomon.btree.keys import Key
 from gnomon.shadow.errors import BeyondBound
 from gnomon.shadow.fetch.fetcher import Fetcher, Located, Part, row_bytes
 from gnomon.shadow.fetch.source_files import FetchStats
@@ -96,8 +95,8 @@ def _sizes(array: pa.Array) -> Any:
     return np.array([array.slice(row, 1).nbytes for row in range(len(array))], np.int64)
 
 
-def bytes_of_key(values: Key) -> int:
-    """The bytes that values in stored form take in memory."""
+def bytes_of_values(values: Iterable[Any]) -> int:
+    """The bytes that values take in memory."""
     return sum(len(value) if isinstance(value, (str, bytes)) else NUMBER_BYTES for value in values)
 
 
@@ -169,9 +168,11 @@ class _Over(Exception):
 class Rows:
     """The rows of keys, read within limits. `failures` has the error of each key without an answer."""
 
-    def __init__(self, found: Found, columns: Sequence[str], query: Query) -> None:
-        """`columns` are the checked columns of the query."""
+    def __init__(self, found: Found, columns: Sequence[str], query: Query, as_values: bool = False) -> None:
+        """`columns` are the checked columns of the query. `as_values`: whether rows become Python values, and no
+        table."""
         self._found = found
+        self._as_values = as_values
         self._columns = columns
         self._limit = query.limit
         self._bounds = query.bounds
@@ -214,7 +215,7 @@ class Rows:
         """The keys whose entries fit into the limit of bytes. The entries hold the values."""
         most, keys = self._bounds.bytes, []
         for key in self.keys:
-            size = sum(bytes_of_key(hit.included) for hit in self.hits(key)) if most is not None else 0
+            size = sum(bytes_of_values(hit.included) for hit in self.hits(key)) if most is not None else 0
             count = self._found.hits[key].matches
             if most is None or self._held + size <= most:
                 keys.append(key)
@@ -264,8 +265,8 @@ class Rows:
         most = self._bounds.bytes
         counts = [len(self.hits(key)) for key in keys]
         located = [Located(hit, self._found.wanted[key].stored) for key in keys for hit in self.hits(key)]
-        rows_of = Counter(one.hit.file for one in located)
         if self._reserve is not None:
+            rows_of = Counter(one.hit.file for one in located)
             estimated = sum(rows * row_bytes(file) for file, rows in rows_of.items())
             self._reserve(self._held - self._bounds.bytes_before + min(estimated, self._bounds.bytes or estimated))
         room = None if most is None else most if len(keys) == 1 else most - self._held
@@ -278,6 +279,7 @@ class Rows:
             share_bytes=None if most is None else SHARE_BYTES,
             each=self._each,
             trace=self.stats.trace,
+            as_values=self._as_values,
         ):
             if part.failure is not None:
                 owner = _owners(keys, counts)
@@ -286,7 +288,7 @@ class Rows:
                 continue
             parts.append(part)
             if room is not None:
-                size += self._asked(part).nbytes
+                size += int(self._sizes(part).sum()) if part.values is not None else self._asked(part).nbytes
                 if size > room:
                     raise _Over(self._seen(parts, _owners(keys, counts)))
         if most is not None and self._held + size > most:
@@ -298,11 +300,20 @@ class Rows:
         """The requested columns of a part."""
         return part.table.select([name for name in self._columns if name in part.table.column_names])
 
+    def _sizes(self, part: Part) -> Ints:
+        """The bytes that the requested values of each row of a part take in memory."""
+        if part.values is None:
+            return bytes_of_rows(self._asked(part))
+        columns = [part.values[name] for name in self._columns if name in part.values]
+        return np.array(
+            [bytes_of_values(row) for row in zip(*columns, strict=True)] or [0] * len(part.places), np.int64
+        )
+
     def _seen(self, parts: Sequence[Part], owner: np.ndarray) -> dict[int, tuple[int, int]]:
         """The rows read of each key, and their bytes. `owner` has the key of each place."""
         seen: dict[int, tuple[int, int]] = {}
         for part in parts:
-            owners, sizes = owner[list(part.places)], bytes_of_rows(self._asked(part))
+            owners, sizes = owner[list(part.places)], self._sizes(part)
             for key in np.unique(owners).tolist():
                 own = sizes[owners == key]
                 rows, size = seen.get(key, (0, 0))
@@ -320,7 +331,7 @@ def answers(found: Found, fetcher: Fetcher | None, query: Query) -> list[Answer 
     entries are the rows."""
     begin = time.perf_counter_ns()
     stats, columns = query.stats, found.view.checked_columns(query.columns)
-    rows = Rows(found, columns, query)
+    rows = Rows(found, columns, query, as_values=True)
     made: dict[int, list[dict[str, Any]]] = {}
     if fetcher is None:
         keys = rows.within_bytes()

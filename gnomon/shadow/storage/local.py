@@ -46,16 +46,16 @@ class LocalFile:
 
     etag, is_remote = "", False
 
-    def __init__(self, path: Path, stats: ReadStats | None) -> None:
+    def __init__(self, path: str, stats: ReadStats | None) -> None:
         self._fd = -1
-        check_opens(str(path))
+        check_opens(path)
         with _Reading(path):
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # else a pipe would wait for a writer
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):  # open succeeds for a folder, too
             raise IsADirectoryError(f"{path}: not a file")
         note_file_system(self._fd, status.st_dev)
-        self.name = str(path)
+        self.name = path
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
         self.ctime_ns = status.st_ctime_ns
@@ -123,7 +123,7 @@ class LocalStorage:
         self.root = str(self._root)
 
     def open(self, path: str, stats: ReadStats | None = None, known: FileInfo | None = None) -> LocalFile:
-        file = LocalFile(self._root / path, stats)
+        file = LocalFile(os.path.join(self.root, path), stats)
         if known is not None and (how := difference(known, file)):
             file.close()
             raise FileChanged(file.name, how, file.size)

@@ -23,7 +23,7 @@ from gnomon.shadow.values.key_columns import (
     typed_keys,
 )
 from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
-from gnomon.shadow.values.row_values import csv_fields, python_values, to_json
+from gnomon.shadow.values.row_values import csv_fields, of_plain, python_values, to_json
 from gnomon.shadow.values.spark_sql import key_filter
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "key_names",
     "missing_keys",
     "narrowing",
+    "of_plain",
     "plain_values",
     "python_values",
     "read_key",

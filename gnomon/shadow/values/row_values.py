@@ -12,7 +12,7 @@ import datetime as dt
 import decimal
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,14 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _temporal(array)
     return list(array.to_pylist())
+
+
+def of_plain(kind: pa.DataType, values: Sequence[Any]) -> Sequence[Any]:
+    """As `python_values`, of a column as `gnomon.sources.PlainValues` has it."""
+    if kind.id in NUMBERS or kind.id in TEXTS:
+        return values
+    convert = _converter(kind)
+    return [None if value is None else convert(value) for value in values]
 
 
 def _extension(array: pa.ExtensionArray) -> list[Any]:

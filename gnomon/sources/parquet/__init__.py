@@ -8,6 +8,7 @@
 - `value_map`       where the values of a page lie, to read and unpack a part of it
 - `map_codec`       page maps and value maps as bytes, to be recorded in an index
 - `read_plan`       the reads of a fetch, for each column and row group
+- `known_rows`      single rows whose bytes memory knows, as Python values
 - `row_reads`       reads of single rows, and how the rows of all reads become Arrow arrays
 - `dictionary`      the dictionary of a chunk, whole or single entries; what fetches keep for later ones
 - `page`            a decompressed page, from which rows are decoded; the maps of all pages of a chunk

@@ -108,6 +108,12 @@ class Dictionary:
         with decoding(self._place, self._offset):
             return (self._values or self._unpacked()).at(indices)
 
+    def entry(self, index: int) -> bytes:
+        """As `at`, of one value, without its errors: the caller looks again."""
+        if self._values is None:
+            raise NeedsPyarrow
+        return self._values.at((index,))
+
     def _unpacked(self) -> FixedWidthValues | ByteArrayValues:
         """The values of the page. Makes its map, too."""
         page, header = self._page

@@ -3,8 +3,10 @@ maps where there are none yet, and caches them.
 """
 
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from gnomon.sources.parquet.footer import (
     legacy_slack,
     packed_upwards,
 )
+from gnomon.sources.parquet.known_rows import ChunkRows, convert_of, known_values
 from gnomon.sources.parquet.map_codec import DamagedMaps, RecordedMaps, RecordedValues, encode_maps, stored_bytes
 from gnomon.sources.parquet.page import make_maps
 from gnomon.sources.parquet.page_map import PageMap, map_pages
@@ -61,11 +64,13 @@ class ReadPlanner:
         self._slack = legacy_slack(footer)
         self._compressed_throughout = denies_compression(footer)
         self._packed_upwards = packed_upwards(footer)
-        self._first_rows = np.array([group.first_row for group in footer.row_groups], dtype=np.int64)
+        self._group_begins = [group.first_row for group in footer.row_groups]
+        self._first_rows = np.array(self._group_begins, dtype=np.int64)
         self._maps: dict[tuple[int, int], PageMap | None] = {}
         self._map_bytes = 0
         self._dropped = 0  # maps of the planner before, see `from_headers`
         self._places: dict[tuple[str, int, int], list[ChunkPlace]] = {}
+        self._known: dict[tuple[int, int], ChunkRows | None] = {}  # of columns with a page map
         # pyarrow is faster than value maps with loops in Python
         values = recorded.values if recorded and kernel.COMPILED else None
         self._caches = PageCaches(DictionaryCache(), ValueMaps(values), None)
@@ -91,6 +96,7 @@ class ReadPlanner:
     def keep_in(self, pages: KeptPages) -> None:
         """Cache decompressed pages of row reads in `pages`."""
         self._caches = self._caches._replace(pages=pages)
+        self._known = {}
 
     def places(self, path: str, ordinal: int, column: Column) -> list[ChunkPlace]:
         """The column's chunks in a row group, checked against the file."""
@@ -137,6 +143,36 @@ class ReadPlanner:
             else:
                 reads += self.whole_page_reads(position, column, places, local)
         return reads
+
+    def values(
+        self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Sequence[int]
+    ) -> list[list[Any]] | None:
+        """The values of each column in these rows; None where they have to be read by `plan`."""
+        wanted = []
+        for column in requested:
+            for row in rows:
+                group = bisect_right(self._group_begins, row) - 1
+                chunk = self._known.get((group, column.ordinal)) or self._learn_chunk(path, group, column)
+                if chunk is None:
+                    return None
+                wanted.append((chunk, row - self._group_begins[group]))
+        found, count = known_values(reader, wanted), len(rows)
+        return found and [found[at : at + count] for at in range(0, len(found), count)]
+
+    def _learn_chunk(self, path: str, group: int, column: Column) -> ChunkRows | None:
+        """The rows of a flat column in a row group, kept for later fetches; None where `plan` reads them."""
+        key = (group, column.ordinal)
+        convert = convert_of(column, self._types.kinds[column.ordinal])
+        pages = self._maps.get((group, column.leaves[0].ordinal)) if convert is not None else None
+        if convert is None or pages is None:
+            return None
+        [place] = self._known_places(path, group, column)
+        if not place.chunk.decodable:
+            return None
+        made = self._known[key] = ChunkRows(place, column.leaves[0], pages, self._caches, convert)
+        with self._lock:
+            self._map_bytes += made.cache_bytes
+        return made
 
     def _by_group(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
         """The row groups of ascending rows, each with its rows."""

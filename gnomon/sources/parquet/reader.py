@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gnomon.base import kernel
 from gnomon.base.readers import RangeReader
-from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, Pointers, Split
+from gnomon.sources.contract import KeptPages, Maps, Numbers, Options, PlainValues, Pointers, Split
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat, check_column
 from gnomon.sources.parquet.footer import (
     ENCRYPTED_MAGIC,
@@ -96,7 +96,7 @@ class ParquetFile:
         total = sum(max(chunk.compressed, 0) for group in footer.row_groups for chunk in group.chunks)
         self.row_bytes = min(max(total // max(self.rows, 1), 1), INT32_MAX)  # the value of `data_size` in `scan`
         self._footer_bytes = footer.cache_bytes
-        self._choices: dict[tuple[str, ...], tuple[list[Column], pa.Schema]] = {}
+        self._choices: dict[tuple[str, ...], tuple[list[Column], pa.Schema, list[pa.DataType]]] = {}
         self._by_name: dict[str, Column] = {}
         for column in footer.columns:  # if columns share a name, it means the first of them
             self._by_name.setdefault(column.name, column)
@@ -155,7 +155,7 @@ class ParquetFile:
 
     def fetch(self, reader: RangeReader, pointers: Pointers, columns: Sequence[str]) -> pa.Table:
         path = reader.name
-        requested, schema = self._choice(tuple(columns), path)
+        requested, schema, _ = self._choice(tuple(columns), path)
         rows, places = distinct_rows(pointers, self.rows, path)
         if not requested:
             return table_without_columns(len(places))
@@ -165,15 +165,24 @@ class ParquetFile:
             found = [found[distinct.index(name)] for name in columns]
         return in_pointer_order(pa.Table.from_arrays(found, schema=schema), places)
 
-    def _choice(self, names: tuple[str, ...], path: str) -> tuple[list[Column], pa.Schema]:
-        """The distinct columns of these names, and the schema of a table of the names, kept for later fetches."""
+    def values(self, reader: RangeReader, rows: Sequence[int], columns: Sequence[str]) -> PlainValues | None:
+        requested, _, kinds = self._choice(tuple(columns), reader.name)
+        if not requested or len(requested) < len(columns) or min(rows) < 0 or max(rows) >= self.rows:
+            return None
+        found = self._planner.values(reader, reader.name, requested, rows)
+        return None if found is None else PlainValues(kinds, found)
+
+    def _choice(self, names: tuple[str, ...], path: str) -> tuple[list[Column], pa.Schema, list[pa.DataType]]:
+        """The distinct columns of these names, and the schema and the types of a table of the names, kept for later
+        fetches."""
         found = self._choices.get(names)
         if found is None:
             columns = self._columns(names, path)
             schema = pa.schema([self._types.schema.field(column.ordinal) for column in columns])
             if len(self._choices) >= MOST_CHOICES:
                 self._choices.clear()
-            found = self._choices[names] = list({column.ordinal: column for column in columns}.values()), schema
+            distinct = list({column.ordinal: column for column in columns}.values())
+            found = self._choices[names] = distinct, schema, schema.types
         return found
 
     def keep_in(self, pages: KeptPages) -> None:

@@ -17,8 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from gnomon.base import kernel
 from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
+from gnomon.shadow.fetch.fetcher import Located
 from gnomon.shadow.fetch.source_files import FetchReads
 from gnomon.shadow.index_for_jobs import OpenIndex
 from gnomon.shadow.lookup.plan import ParsedKey
@@ -431,3 +433,56 @@ def test_a_file_rewritten_in_place_while_it_is_read_gives_no_row(
     monkeypatch.setattr(LocalFile, "_read", read_and_rewrite)
     with pytest.raises(StalePointer, match=r"the file changed since it was indexed \(its time differs\)"):
         index.fetch(7, ["v"])
+
+
+MOST_CALLS = 900  # of Python and C in a fetch of a known row of four columns
+
+
+def numbered(rows: int) -> pa.Table:
+    """Rows with flat columns of the usual types."""
+    names = [f"https://a.example/{i}" for i in range(rows)]
+    kinds = ["a", "b"] * (rows // 2)
+    return pa.table({"n": range(rows), "url": names, "share": [i / 7 for i in range(rows)], "kind": kinds})
+
+
+def test_a_row_of_known_pages_is_fetched_in_few_calls_and_without_arrow(tmp_path: Path) -> None:
+    index = opened(tmp_path, {"p.parquet": numbered(2000)}, ["n"])
+    wanted = index.fetch(7)
+    for row in range(0, 2000, 100):
+        index.fetch(row)
+    calls: list[str] = []
+
+    def note(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call":
+            calls.append(f"{getattr(called, '__module__', None) or type(getattr(called, '__self__', None)).__module__}")
+        elif event == "call":
+            calls.append(frame.f_globals.get("__name__", ""))
+
+    sys.setprofile(note)
+    try:
+        found = index.fetch(7)
+    finally:
+        sys.setprofile(None)
+    assert found == wanted == [{"n": 7, "url": "https://a.example/7", "share": 1.0, "kind": "b"}]
+    if kernel.COMPILED:
+        assert len(calls) <= MOST_CALLS
+        assert not [name for name in calls if name.startswith(("pyarrow", "numpy"))]
+
+
+@pytest.mark.parametrize("keys", [["n"], ["url"], ["n", "url"]])
+def test_a_known_row_that_does_not_hold_its_key_is_refused(keys: list[str], tmp_path: Path) -> None:
+    index = opened(tmp_path, {"p.parquet": numbered(2000)}, keys)
+    for row in (7, 8):
+        index.fetch(_key_of(row, keys))
+    state = index._current.state
+    [[own], [other]] = index.find([ParsedKey(_key_of(7, keys)), ParsedKey(_key_of(8, keys))], LookupStats())
+    fetcher = state.required_fetcher()
+    [part] = fetcher.parts([Located(own, _key_of(7, keys))], ["share"], FetchReads(), as_values=True)
+    assert part.values is not None or not kernel.COMPILED
+    with pytest.raises(StalePointer, match="row 8 does not hold the key it was indexed under"):
+        list(fetcher.parts([Located(other, _key_of(7, keys))], ["share"], FetchReads(), as_values=True))
+
+
+def _key_of(row: int, keys: list[str]) -> tuple[Any, ...]:
+    values = {"n": row, "url": f"https://a.example/{row}"}
+    return tuple(values[name] for name in keys)
