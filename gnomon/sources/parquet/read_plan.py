@@ -36,6 +36,7 @@ from gnomon.sources.pointers import group_of_rows, in_rounds
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
 FEW = 8  # wanted rows of a page, up to which they are decoded one by one
+FEW_KNOWN = 64 if kernel.COMPILED else FEW  # as FEW, of pages that are in memory or have a value map
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
 PLACE_BYTES = 400  # memory of a checked place
 RECORDED_VALUES = 1 << 20  # bytes, before compression, of the value maps that are recorded for a file
@@ -193,12 +194,14 @@ class ReadPlanner:
             if pages is None or not place.chunk.decodable:
                 return None
             shares = pages.shares(rows, place.repeated)
-            if column.flat and len(rows) > FEW * len(shares):
+            if column.flat and len(rows) > FEW_KNOWN * len(shares):
                 return None
             if not column.flat:
                 read += int(pages.lengths[[share.page for share in shares]].sum())
                 total += place.chunk.compressed
             picks.append(LeafRead(place, leaf, pages, shares, self._caches, is_remote))
+            if column.flat and len(rows) > FEW * len(shares) and not picks[-1].is_known:
+                return None
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:

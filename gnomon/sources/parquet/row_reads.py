@@ -99,6 +99,11 @@ class LeafRead:
         if self._dictionary is not None and any(page.dictionary for page in self._pages):
             self.ranges[:0] = self._dictionary_ranges(self._dictionary, is_remote)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether each page is in memory, or has a map of the places of its values."""
+        return all(page.kept is not None or page.parts is not None for page in self._pages)
+
     def _select(self, pages: PageMap, share: PageShare) -> _SelectedPage:
         number = share.page
         span = (int(pages.offsets[number]), int(pages.lengths[number]))

@@ -5,7 +5,7 @@ import decimal
 import io
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from gnomon.base import kernel
 from gnomon.base.varints import encode_unsigned
-from gnomon.sources import DamagedSource, open_source
+from gnomon.sources import DamagedSource, MappedFile, open_source
 from gnomon.sources.parquet import reader as parquet_reader
 from gnomon.sources.parquet.page_header import read_header
 from gnomon.sources.parquet.page_values import RUNS, flags_at, values_at
 from gnomon.sources.parquet.row_reads import RowRead
 from tests.profiles import examples
+from tests.sources.parquet.test_known_rows import Pages
 from tests.sources.parquet_files import flat_table, nested_table, written
 from tests.sources.readers import BytesReader
 
@@ -202,6 +203,21 @@ def test_few_rows_of_a_page_are_decoded_alone_and_many_are_decoded_with_it(picks
         rows = range(0, 100 * count, 100)
         assert source.fetch(reader, [(row, 0) for row in rows], ["id"])["id"].to_pylist() == list(rows)
     assert picks == [True, False]
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="value maps need compiled loops")
+def test_more_rows_are_decoded_alone_where_the_page_is_known(picks: list[bool]) -> None:
+    table = pa.table({"id": range(10_000)})
+    data = written(table, row_group_size=10_000, data_page_size=1 << 20, use_dictionary=False, compression="snappy")
+    reader = BytesReader(data)
+    source = open_source(reader, "parquet")
+    cast(MappedFile, source).keep_in(Pages())
+    source.fetch(reader, [(0, 0)], ["id"])
+    picks.clear()
+    for count in (9, 64, 65):
+        rows = range(0, 100 * count, 100)
+        assert source.fetch(reader, [(row, 0) for row in rows], ["id"])["id"].to_pylist() == list(rows)
+    assert picks == [True, True, False]
 
 
 def test_a_dictionary_is_read_once_and_counted(picks: list[bool]) -> None:
