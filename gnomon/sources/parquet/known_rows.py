@@ -171,6 +171,8 @@ class ChunkRows:
         if self._dictionary is None:
             raise NeedsPyarrow
         whole = self._caches.dictionaries.get(self._key)
+        if whole is None and self._caches.pages is not None:
+            whole = self._caches.pages.get((self._leaf.ordinal, self._dictionary))
         if whole is not None:
             found = indices(whole.count)
             return self._convert(whole.entry(found[0])) if found else NULL
