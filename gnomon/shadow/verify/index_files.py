@@ -3,9 +3,9 @@ search it. They count the entries of each source file and keep a sample, which `
 are ordered by source file, in the order of the segment's manifest, then by row, so answers always have the same order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,12 +92,30 @@ def entry_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.
     return xxhash64_columns(plain).view(np.uint64)
 
 
+class Proved(NamedTuple):
+    """What a proof of some index files found: of each source file the entries, their hashes and the sample, of the
+    kinds of rows that `Samples` wants the first, whether every entry was seen, and the report."""
+
+    tallies: Sequence[tuple[int, int, Sequence[tuple[Key, Pointer]]]]
+    rows: Mapping[tuple[str, str], tuple[SourceFileEntry, Pointer]]
+    is_whole: bool
+    report: Report
+
+
 class FolderProof:
     """Checks index files one by one, with only one in memory; faults go to the report."""
 
     def __init__(
-        self, storage: Storage, spec: IndexSpec, segment: Segment, folder: str, report: Report, samples: Samples
+        self,
+        storage: Storage,
+        spec: IndexSpec,
+        segment: Segment,
+        folder: str,
+        report: Report,
+        samples: Samples,
+        index_files: Sequence[IndexFileEntry] | None = None,
     ) -> None:
+        """`index_files` are some of those of the folder; None: all."""
         self._storage = storage
         self._samples = samples
         self._spec = spec
@@ -105,28 +123,45 @@ class FolderProof:
         files = covered_in(spec, segment, folder)
         self.tallies = [Tally(file, segment.live.get(file.path) == file) for file in files]
         self._names = pa.array([file.path for file in files], pa.string())
-        self._index_files = segment.index_files_in.get(folder, [])
+        self.index_files = segment.index_files_in.get(folder, []) if index_files is None else index_files
         self.is_whole = True  # every entry was seen
 
     def run(self, sample: int) -> None:
         """Check the index files, and keep `sample` entries of each."""
-        for entry in self._index_files:
+        for entry in self.index_files:
             try:
                 self._prove(entry, sample)
             except FAILURES as error:
                 self.is_whole = False
                 self._report.add(fault_of(error, self._where(entry)))
 
+    @property
+    def proved(self) -> Proved:
+        """What `run` found, for `take` of the proof of the whole folder in another process."""
+        tallies = [(tally.entries, tally.hashes, tally.sample) for tally in self.tallies]
+        return Proved(tallies, self._samples.rows, self.is_whole, self._report)
+
+    def take(self, part: Proved) -> None:
+        """Add what a proof of some of the index files found. The parts come in the order of the index files."""
+        for tally, (entries, hashes, sample) in zip(self.tallies, part.tallies, strict=True):
+            tally.entries += entries
+            tally.hashes = (tally.hashes + hashes) % HASHES
+            tally.sample += sample
+        for kind, row in part.rows.items():
+            self._samples.rows.setdefault(kind, row)
+        self.is_whole &= part.is_whole
+        self._report.merge(part.report)
+
     def entries(self, number: int) -> Iterator[tuple[pa.RecordBatch, Hashes]]:
         """Read the index files again, and yield the entries of one source file in batches, with their hashes."""
-        for entry in self._index_files:
+        for entry in self.index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 own = batch.filter(pc.equal(batch.column(FILENAME), self.tallies[number].file.path))
                 yield own, self._hashes(own)
 
     def live_keys(self) -> Iterator[tuple[IndexFileEntry, pa.RecordBatch]]:
         """Read the index files again, and yield the keys of the live entries, with their index file."""
-        for entry in self._index_files:
+        for entry in self.index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 files, offsets = pc.index_in(batch.column(FILENAME), self._names), batch.column(OFFSET).to_numpy()
                 numbers = pc.fill_null(files, -1).to_numpy()

@@ -188,7 +188,7 @@ class _ValuesProof(FolderProof):
 
     def live_keys(self) -> Iterator[tuple[IndexFileEntry, pa.RecordBatch]]:
         keys = [column.name for column in self._spec.entry_schema.keys]
-        for entry in self._index_files:
+        for entry in self.index_files:
             for batch in self._batches(read_index_file(self._storage, self._spec, entry), entry):
                 yield entry, batch.select(keys)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,13 @@ PLACE = ["offset", "sub_offset"]
 Rows = npt.NDArray[np.void]
 
 
+class RowSum(NamedTuple):
+    """The rows of a source file, and the sum of their hashes modulo 2^64."""
+
+    rows: int
+    hashes: int
+
+
 class ReadBack:
     """Compares source files with the tallies of a `FolderProof`, and reports differences."""
 
@@ -33,6 +41,7 @@ class ReadBack:
         self._fetcher = fetcher
         self._report = report
         self._columns = (*spec.stored_keys, *spec.include)
+        self.sums: dict[str, RowSum] = {}  # by path, of files that another process has scanned
         self.opened = 0
         self.columns: dict[str, dict[str, str]] = {}  # columns of the opened files: each type, with one file
 
@@ -74,12 +83,18 @@ class ReadBack:
             self.columns.setdefault(field.name, {}).setdefault(str(field.type), file.path)
         return True
 
-    def _compare(self, proof: FolderProof, number: int, tally: Tally) -> None:
-        total = 0
-        for _, hashes in self._scan(tally.file):
+    def sum_of(self, file: SourceFileEntry) -> RowSum:
+        """The rows of a source file, and the sum of their hashes."""
+        rows = total = 0
+        for _, hashes in self._scan(file):
             total = (total + int(hashes.sum())) % HASHES
-            self._report.rows_compared += len(hashes)
-        if total == tally.hashes:
+            rows += len(hashes)
+        return RowSum(rows, total)
+
+    def _compare(self, proof: FolderProof, number: int, tally: Tally) -> None:
+        found = self.sums.get(tally.file.path) or self.sum_of(tally.file)
+        self._report.rows_compared += found.rows
+        if found.hashes == tally.hashes:
             return
         indexed = _rows((batch.select([OFFSET, SUB_OFFSET]).columns, hashes) for batch, hashes in proof.entries(number))
         held = _rows(self._scan(tally.file))

@@ -165,6 +165,13 @@ class Report:
         if fault not in self.faults:
             self.faults.append(fault)
 
+    def merge(self, part: "Report") -> None:
+        """Add the counts and faults of a part of the checks."""
+        for name in ("index_files", "entries", "bytes", "rows_compared", "looked_up"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for fault in part.faults:
+            self.add(fault)
+
     @property
     def actions(self) -> list[tuple[Action, int]]:
         """The actions to take, each once, with the number of faults that need it."""

@@ -1,9 +1,13 @@
 """Verification of an index: its metadata, its index files, and the rows of its pointers.
 
-A build checks a sample before its commit. `verify` checks all files of a snapshot, and reports every fault."""
+A build checks a sample before its commit. `verify` checks all files of a snapshot, and reports every fault. With all
+entries it does so on all cores."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
 
 from pyroaring import BitMap64
 
@@ -40,12 +44,14 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.storage import Place, Readable, Storage, join, patiently, storage_at
 from gnomon.shadow.tables import TableVersion, Versions
-from gnomon.shadow.verify.index_files import FolderProof
+from gnomon.shadow.verify.index_files import FolderProof, Proved
 from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up, prove_values
 from gnomon.shadow.verify.manifests import check_appends, check_columns, check_manifests, check_snapshot
-from gnomon.shadow.verify.pointers import ReadBack
+from gnomon.shadow.verify.pointers import ReadBack, RowSum
 from gnomon.shadow.verify.report import FAILURES, Fault, Report, Samples, fault_of, plain_table, some_of
+from gnomon.shadow.write import WORTH_ROWS, Weighed, Workers, processes_for
 
+SHARES = 4  # tasks for each process: an index file may take longer than others
 SAMPLED_FILES = 16
 ENTRIES_PER_FILE = 4
 CACHE_BYTES = 16 * 1024 * 1024
@@ -140,24 +146,120 @@ def _verify(storage: Storage, sample: int | None, snapshot: int | None) -> Repor
     partitions = {file.partition for file in view.covered.values()}
     by_position = {} if versions is None else _deleted_by_position(versions)
     samples = Samples(some_of(partitions, sample is None), masks_of(view.segments), by_position)
-    proofs: list[FolderProof] = []
-    for segment in view.segments:
-        for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
-            proof = FolderProof(storage, view.spec, segment, folder, report, samples)
-            proofs.append(proof)
-            proof.run(ENTRIES_PER_FILE if sample is None else sample)
-            read_back.run(proof, sample is None, stale)
-    if report.is_sound and root is not None:  # else an answer shows nothing new
-        index = OpenIndex(storage, view, True)
-        report.partitions, report.partitions_looked_up = len(partitions), len(samples.partitions)
-        LookUps(index, fetcher, root.storage.root, report).run(samples, sample is None)
-        for proof in proofs if sample is None else ():
-            look_all_up(index, proof, report)
-        if versions is not None and not report.unchecked:
-            count_by_table(versions, view, sample is None, report)
+    proofs: list[tuple[int, str, FolderProof]] = []
+    of_file = ENTRIES_PER_FILE if sample is None else sample
+    job = _Part(storage, view, source, samples, of_file)
+    with _Cores(job, sample is None) as cores:
+        for number, segment in enumerate(view.segments):
+            for folder in sorted({view.spec.folder_of(file.partition) for file in segment.live.values()}):
+                proof = FolderProof(storage, view.spec, segment, folder, report, samples)
+                proofs.append((number, folder, proof))
+                cores.prove(number, folder, proof, of_file)
+                if sample is None and proof.is_whole:
+                    files = [t.file.path for t in proof.tallies if t.is_live and t.file.path not in stale]
+                    read_back.sums = cores.sums(files)
+                read_back.run(proof, sample is None, stale)
+        if report.is_sound and root is not None:  # else an answer shows nothing new
+            index = OpenIndex(storage, view, True)
+            report.partitions, report.partitions_looked_up = len(partitions), len(samples.partitions)
+            LookUps(index, fetcher, root.storage.root, report).run(samples, sample is None)
+            for number, folder, proof in proofs if sample is None else ():
+                cores.look_all_up(number, folder, index, proof, report)
+            if versions is not None and not report.unchecked:
+                count_by_table(versions, view, sample is None, report)
     check_columns(storage, view.snapshot, read_back.columns, _is_all(view, read_back.opened), report)
     report.plain_table = plain_table(storage, view)
     return report
+
+
+class _Files(NamedTuple):
+    """Some index files of a segment in a folder, to be proved or, with `look_up`, to have their keys looked up."""
+
+    segment: int
+    folder: str
+    index_files: Sequence[IndexFileEntry]
+    look_up: bool
+
+
+@dataclass
+class _Part:
+    """A part of a verification, in another process: what it found of some index files, or the sum of a source file.
+    None: the caller has to look at the source file itself."""
+
+    storage: Storage
+    view: View
+    source: Readable
+    samples: Samples
+    sample: int
+
+    def __call__(self, task: _Files | str) -> Iterator[Proved | RowSum | None]:
+        spec, report = self.view.spec, Report(self.storage.root)
+        if isinstance(task, str):
+            fetcher = Fetcher(self.source, spec, CACHE_BYTES)
+            try:
+                yield ReadBack(self.source.root, spec, fetcher, report).sum_of(self.view.covered[task])
+            except FAILURES:
+                yield None
+            return
+        segment, samples = self.view.segments[task.segment], replace(self.samples, rows={})
+        proof = FolderProof(self.storage, spec, segment, task.folder, report, samples, task.index_files)
+        if task.look_up:
+            look_all_up(self._index, proof, report)
+        else:
+            proof.run(self.sample)
+        yield proof.proved
+
+    @cached_property
+    def _index(self) -> OpenIndex:
+        return OpenIndex(self.storage, self.view, True)
+
+
+class _Cores:
+    """The checks of a verification that are worth several processes. A context manager: at its end they have ended."""
+
+    def __init__(self, job: _Part, every: bool) -> None:
+        is_worth = every and sum(file.rows for file in job.view.covered.values()) >= WORTH_ROWS
+        self._processes = processes_for(0, job.storage, job.source) if is_worth else 1
+        self._workers = Workers[_Files | str, Proved | RowSum | None](self._processes, job)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._processes > 1:
+            self._stack.enter_context(self._workers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def prove(self, segment: int, folder: str, proof: FolderProof, sample: int) -> None:
+        """`FolderProof.run`."""
+        if not self._workers.number:
+            proof.run(sample)
+        for part in self._parts(segment, folder, proof, False):
+            proof.take(part)
+
+    def look_all_up(self, segment: int, folder: str, index: OpenIndex, proof: FolderProof, report: Report) -> None:
+        """Look the keys of all live entries of a segment in a folder up."""
+        if not self._workers.number:
+            look_all_up(index, proof, report)
+        for part in self._parts(segment, folder, proof, True):
+            report.merge(part.report)
+
+    def sums(self, paths: Sequence[str]) -> dict[str, RowSum]:
+        """The sums of those source files that could be read; none where this is the only process."""
+        tasks: list[Weighed[_Files | str]] = [Weighed(path) for path in paths] if self._workers.number else []
+        return {paths[number]: found for number, found in self._workers.run(tasks) if isinstance(found, RowSum)}
+
+    def _parts(self, segment: int, folder: str, proof: FolderProof, look_up: bool) -> list[Proved]:
+        """What the processes find of the index files, in their order."""
+        if not self._workers.number:
+            return []
+        files = proof.index_files
+        share = max(1, -(-len(files) // (SHARES * self._processes)))
+        parts = [files[begin : begin + share] for begin in range(0, len(files), share)]
+        tasks: list[Weighed[_Files | str]] = [Weighed(_Files(segment, folder, part, look_up)) for part in parts]
+        found = sorted(self._workers.run(tasks), key=lambda one: one[0])
+        return [part for _, part in found if isinstance(part, Proved)]
 
 
 def _check_page_maps(

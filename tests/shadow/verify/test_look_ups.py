@@ -1,6 +1,7 @@
 """shadow/verify/look_ups.py: keys are looked up as a user does, and rows are counted by the table's own library."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from gnomon.shadow.verify import report as samples
 from gnomon.shadow.verify import snapshot as snapshot_module
 from gnomon.shadow.verify import verify
 from gnomon.shadow.verify.report import BY_POSITION, BY_VALUE
+from gnomon.shadow.write.workers import Workers
 from gnomon.sources.parquet.reader import ParquetFile
 from tests.golden.tables import TABLES
 from tests.jobs.dedup.lake_tables import DeltaLake, IcebergLake, Lake
@@ -41,7 +43,7 @@ def folder(tmp_path: Path) -> str:
         place = tmp_path / f"source/p={number % 3}/{number}.parquet"
         place.parent.mkdir(parents=True, exist_ok=True)
         rows = {"id": range(10 * number, 10 * number + 10), "items": [[i, i + 1] for i in range(10)]}
-        pq.write_table(pa.table(rows), place)
+        pq.write_table(pa.table(rows), place, compression="none", use_dictionary=False, write_statistics=False)
     build(None, tmp_path / "source", tmp_path / "index", ["id"], buckets=2)
     return str(tmp_path / "index")
 
@@ -204,3 +206,55 @@ def test_a_table_that_its_library_cannot_count_is_sound_and_says_so(tmp_path: Pa
     report = verify(golden("iceberg_equality_formats", tmp_path))
     assert (report.is_sound, report.counted) == (True, None)
     assert "pyiceberg cannot count its rows" in report.not_counted
+
+
+def _as_it_is(index: Path) -> None:
+    pass
+
+
+def _an_index_file_is_damaged(index: Path) -> None:
+    file = sorted(index.rglob("*.btree.avro"))[1]
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+def _an_index_file_is_gone(index: Path) -> None:
+    sorted(index.rglob("*.btree.avro"))[0].unlink()
+
+
+def _a_source_file_is_gone(index: Path) -> None:
+    (index.parent / "source/p=1/4.parquet").unlink()
+
+
+def _rows_of_a_source_file_changed(index: Path) -> None:
+    """Other keys in the same bytes but for them, at the same time: only a comparison of all rows finds it."""
+    place = index.parent / "source/p=1/4.parquet"
+    data, status = place.read_bytes(), place.stat()
+    place.write_bytes(data.replace((41).to_bytes(8, "little"), (91).to_bytes(8, "little")))
+    os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _as_it_is,
+        _an_index_file_is_damaged,
+        _an_index_file_is_gone,
+        _a_source_file_is_gone,
+        _rows_of_a_source_file_changed,
+    ],
+)
+def test_several_processes_report_what_one_reports(
+    folder: str, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(Path(folder))
+    monkeypatch.setattr(snapshot_module, "WORTH_ROWS", 1)
+    shared, reports = [], []
+    real = Workers.run
+    monkeypatch.setattr(Workers, "run", lambda *given: shared.append(given[1]) or real(*given))
+    for processes in (1, 2):
+        monkeypatch.setattr(snapshot_module, "processes_for", lambda *_, processes=processes: processes)
+        reports.append(verify(storage_at(folder), None))
+    assert reports[0].to_json() == reports[1].to_json()
+    assert reports[0].is_sound == (damage is _as_it_is)
+    assert shared
