@@ -49,6 +49,7 @@ COLUMNS = [
     "p99 ms",
     "p99.9 ms",
     "wrong",
+    "requests a CPU s",
     "cores: service",
     "cores: generator",
 ]
@@ -139,7 +140,9 @@ def saturation(ask: Callable[[float], Load]) -> tuple[Load | None, Load]:
 
 def cells(name: str, load: Load) -> str:
     figures = [f"{load.requested:,.0f}", f"{load.achieved:,.0f}", *map(digits, (load.p50, load.p99, load.p999))]
-    return row([name, *figures, str(load.sent - load.right), digits(load.server_cpu), digits(load.generator_cpu)])
+    a_second = f"{load.achieved / load.server_cpu:,.0f}" if load.server_cpu else ""
+    wrong = str(load.sent - load.right)
+    return row([name, *figures, wrong, a_second, digits(load.server_cpu), digits(load.generator_cpu)])
 
 
 def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[list[str], float]:
@@ -153,8 +156,8 @@ def rates(contender: Contender, keys: Keys, size: Size, folder: Path) -> tuple[l
         lines += [cells("greatest sustained load", sustained)] if sustained else []
         lines.append(cells("the next one", beyond))
         if sustained:
-            tenth = attack(server, targets, sustained.requested / 10, size.seconds)
-            lines.append(cells("a tenth of the greatest", tenth))
+            for name, share in (("half of the greatest", 2), ("a tenth of the greatest", 10)):
+                lines.append(cells(name, attack(server, targets, sustained.requested / share, size.seconds)))
         loads = [("uniform keys", keys.uniform, 200), ("skewed keys", keys.skewed, 200)]
         loads += [("absent keys", keys.absent, 404)] if contender.answers_absent else []
         for name, chosen, status in loads:
