@@ -59,7 +59,7 @@ class LookupStats:
         self.filter_bytes += other.filter_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Block:
     """A node and its range of bytes in the file."""
 
@@ -137,7 +137,7 @@ class BlockFile:
         self.decoder = NodeDecoder(self.schema) if self.is_gnomon_file else DioneDecoder(self.schema)
         self._whole = head_bytes is not None and head_bytes >= self.size == len(head)
         self._memory = self._load_upper(head, stats)  # the file's bytes from `start` on
-        self._kept: dict[int, Block] = {}
+        self.kept: dict[int, Block] = {}  # the root and upper nodes, decoded, by their offsets
         self._kept_bytes = 0
 
     @property
@@ -273,7 +273,7 @@ class BlockFile:
     ) -> Block:
         """The block at `offset`; `length` is a guess at its size. Upper nodes and the root are cached decoded. TooMany
         where the block has more than `most` records; they are then not decoded. A scan has a `window`."""
-        kept = self._kept.get(offset)
+        kept = self.kept.get(offset)
         if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
             kept = self._leaves.get(offset)
         if kept is not None:
@@ -291,7 +291,7 @@ class BlockFile:
             if self._leaves is not None:
                 self._leaves.put(offset, block)
         elif self._kept_bytes + block.cache_bytes <= DECODED_BYTES:
-            self._kept[offset] = block
+            self.kept[offset] = block
             self._kept_bytes += block.cache_bytes
         return block
 

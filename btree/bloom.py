@@ -16,27 +16,26 @@ import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from gnomon.base import kernel
 from gnomon.base.errors import Action
+from gnomon.base.hashes_python import BLOCK_BYTES, MOST_BLOCKS, SALTS, SEED
 from gnomon.base.readers import MemoryFile, RangeReader, looking_again
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.errors import DamagedIndexFile
-from gnomon.btree.hashing import FILTER_HASH_NAME, SEED
+from gnomon.btree.hashing import FILTER_HASH_NAME
 
 FALSE_POSITIVES = 0.01  # share of absent keys that pass, by default
 MAGIC, VERSION = b"GnKF", 1
 HEAD = struct.Struct("<4sHH16sQQQ")
 CRC = struct.Struct("<I")
-BLOCK_BYTES, BLOCK_WORDS, WORD_BITS = 32, 8, 32
+BLOCK_WORDS, WORD_BITS = 8, 32
 PAGE_BLOCKS = 128
 PAGE_BYTES = PAGE_BLOCKS * BLOCK_BYTES
-MOST_BLOCKS = 1 << 31
-SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 WHOLE_BYTES = 256 * 1024  # a file of up to this size is read whole when opened, if it is cached
 SMALL_BYTES = 32 * 1024  # the same limit for files that are not cached
 PAGES_FOR_ONE = 16  # pages that are read and checked together in the time of one page alone
@@ -74,17 +73,6 @@ def blocks_for(keys: int, rate: float) -> int:
         else:
             high = middle
     return high
-
-
-@lru_cache(4096)
-def _mask(hash_: int) -> int:
-    """The bits of a key in its block, as one number with the first word lowest."""
-    low = hash_ & 0xFFFFFFFF
-    return sum(1 << WORD_BITS * i + ((low * salt & 0xFFFFFFFF) >> 27) for i, salt in enumerate(SALTS))
-
-
-def _block_of(hash_: int, blocks: int) -> int:
-    return (hash_ >> 32 & 0xFFFFFFFF) * blocks >> 32
 
 
 def _blocks_of(hashes: Hashes, blocks: int) -> npt.NDArray[np.int64]:
@@ -239,16 +227,13 @@ class BloomFilterReader:
         """Whether the filter may have a key with this hash (by `hashing.xxhash64`). False is certain."""
         stats = stats if stats is not None else LookupStats()
         stats.filter_checks += 1
-        block = _block_of(hash_, self._head.blocks)
-        body, first = self._body, 0
+        body, page, blocks = self._body, 0, self._head.blocks
         if not body and self._is_due(1):
             body = self._whole(stats)
         elif not body:
-            first = block // PAGE_BLOCKS
-            body = self._pages(first, first + 1, stats)
-        at = (block - first * PAGE_BLOCKS) * BLOCK_BYTES
-        mask = _mask(hash_)
-        return int.from_bytes(body[at : at + BLOCK_BYTES], "little") & mask == mask
+            page = ((hash_ >> 32 & 0xFFFFFFFF) * blocks >> 32) // PAGE_BLOCKS
+            body = self._pages(page, page + 1, stats)
+        return kernel.may_hold(body, page * PAGE_BLOCKS, blocks, hash_)
 
     def may_contain_many(self, hashes: Hashes, stats: LookupStats | None = None) -> Flags:
         """`may_contain` for each hash."""

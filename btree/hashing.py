@@ -8,51 +8,29 @@ Many keys are hashed column by column: numpy for numbers, `base.kernel` for text
 Arrow column of int32, int64, float32, float64 or large_binary, the form that the hashes use for its type.
 """
 
-import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from xxhash import xxh64_intdigest
 
 from gnomon.base import kernel
 from gnomon.base.arrow import compute as pc
-from gnomon.base.hashes_python import MASK, WORD, Hashes32, Hashes64, finish, mix, rotated
+from gnomon.base.hashes_python import MASK, SEED, WORD, Hashes32, Hashes64, finish, mix, rotated, unscaled_bytes
 from gnomon.base.kernel import murmur3
-from gnomon.btree.key_types import Stored, key_type
+from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_array
 
 HASH_NAME = "spark-murmur3"
 FILTER_HASH_NAME = "spark-xxhash64"
-SEED = 42  # seed of both hashes
-NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
 _PLAIN = {"<i": pa.int32(), "<q": pa.int64(), "<f": pa.float32(), "<d": pa.float64(), None: pa.large_binary()}
 
 Words = npt.NDArray[np.unsignedinteger[Any]]
 
 
 # -- one key -----------------------------------------------------------------------------------------------------------
-
-
-def hashed_bytes(value: Stored, type_name: str) -> bytes:
-    """The bytes that both hashes use for a value that is not null."""
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes):
-        return value
-    form = key_type(type_name).hash_format
-    if isinstance(value, float):
-        value = NAN if value != value else value + 0.0  # one NaN; -0.0 + 0.0 is 0.0
-        return struct.pack(form or "<d", value)
-    return struct.pack(form, int(value or 0)) if form else unscaled_bytes(int(value or 0))
-
-
-def unscaled_bytes(number: int) -> bytes:
-    """The shortest big-endian two's complement of an integer (java.math.BigInteger.toByteArray)."""
-    bits = (~number if number < 0 else number).bit_length()
-    return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def hash_int(value: int, seed: int) -> int:
@@ -62,20 +40,18 @@ def hash_int(value: int, seed: int) -> int:
 
 def spark_hash(key: Key, types: Sequence[str]) -> int:
     """Spark's `hash(col1, col2, ...)` of a key in stored form: a signed 32-bit number."""
-    state = SEED
-    for value, type_name in zip(key, types, strict=True):
-        if value is not None:
-            state = murmur3(hashed_bytes(value, type_name), state)
-    return state - (1 << 32) if state >> 31 else state
+    return kernel.hash_key(key, _forms(tuple(types)))[0]
 
 
 def xxhash64(key: Key, types: Sequence[str]) -> int:
     """Spark's `xxhash64(col1, col2, ...)` of a key in stored form: a signed 64-bit number."""
-    state = SEED
-    for value, type_name in zip(key, types, strict=True):
-        if value is not None:
-            state = xxh64_intdigest(hashed_bytes(value, type_name), state)
-    return state - (1 << 64) if state >> 63 else state
+    return kernel.hash_key(key, _forms(tuple(types)))[1]
+
+
+@lru_cache(1024)
+def _forms(types: tuple[str, ...]) -> bytes:
+    """The forms of `kernel.hash_key`."""
+    return "".join([(key_type(name).hash_format or "<n")[1] for name in types]).encode()
 
 
 def bucket_of(key: Key, types: Sequence[str], buckets: int) -> int:

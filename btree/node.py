@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.base import kernel
+from gnomon.base.hashes_python import unscaled_bytes
 from gnomon.base.records_python import Located
 from gnomon.btree.errors import BTreeError
-from gnomon.btree.hashing import unscaled_bytes
 from gnomon.btree.key_types import Stored, key_type
 from gnomon.btree.keys import Key, OrderKey, adjacent, order_key
 from gnomon.btree.schema import Column, FileSchema
@@ -50,20 +50,25 @@ class NodeDecoder:
         self._convert_values = [_converter(column) for column in entry.values]
         # Keys without nulls and floats compare in their form in the file.
         self.is_plain = not any(name in FLOATS for name in entry.key_types)
-        self._compiled = kernel.RecordKeys is not None and len(entry.keys) <= MOST_COMPILED
+        # Whether the keys of nodes are `kernel.RecordKeys`.
+        self.is_compiled = kernel.RecordKeys is not None and len(entry.keys) <= MOST_COMPILED
 
     def node(self, count: int, records: bytes) -> "Node":
         """The node whose block holds these records. On damaged bytes, this and the following methods raise an error of
         `UNREADABLE`."""
-        if self._compiled:
+        if self.is_compiled:
             return Node(self, kernel.RecordKeys(records, count, *self._keys), records)
         return Node(self, ListedKeys(self, kernel.locate(records, count, 0, True, *self._keys)), records)
+
+    def check(self, key: Key) -> None:
+        """Raise BTreeError for a key of another number of columns."""
+        if len(key) != len(self._convert_keys):
+            raise BTreeError(f"a key of this file has {len(self._convert_keys)} columns")
 
     def probes(self, key: Key) -> list[Key]:
         """The forms of a key that the nodes of this file may hold, in ascending order; text is its UTF-8 bytes.
         BTreeError for a key of another number of columns."""
-        if len(key) != len(self._convert_keys):
-            raise BTreeError(f"a key of this file has {len(self._convert_keys)} columns")
+        self.check(key)
         return [tuple([part.encode() if isinstance(part, str) else part for part in key])]
 
     def cut(self, count: int, records: bytes, most: int) -> Iterator[tuple[int, bytes]]:
@@ -179,6 +184,8 @@ class ListedKeys:
 
 class Node:
     """Records of one block."""
+
+    __slots__ = ("_decoder", "_records", "cache_bytes", "keys")
 
     def __init__(self, decoder: NodeDecoder, keys: Keys, records: bytes) -> None:
         self._decoder = decoder
@@ -308,7 +315,7 @@ class DioneDecoder(NodeDecoder):
         types = schema.entry.key_types
         self.order = JavaOrder(schema.nulls_last, types)
         self.is_plain = is_arrow_ordered(types)
-        self._compiled = False  # `kernel.RecordKeys` has our order of keys
+        self.is_compiled = False  # `kernel.RecordKeys` has our order of keys
         self._keys = schema.plan([column.name for column in schema.entry.keys], raw_decimals=True)
         self._is_decimal = [key_type(name).decimal is not None for name in types]
         self._is_float = [name in FLOATS for name in types]

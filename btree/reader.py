@@ -22,7 +22,7 @@ from gnomon.btree.keys import Key, SortedKeys, stored_array
 from gnomon.btree.node import UNREADABLE, is_arrow_ordered
 from gnomon.btree.scan import Census, DioneScan, Scan
 from gnomon.btree.schema import EntrySchema
-from gnomon.btree.traversal import LONG_BLOCK, Place, Traversal
+from gnomon.btree.traversal import LONG_BLOCK, Descent, Place, Traversal
 
 
 class Run(NamedTuple):
@@ -117,6 +117,10 @@ class BTreeReader:
         """The values for each key, in the order of `keys`. Each node is read and decoded at most once; the file is read
         forward. TooMany where more than `most` values were found before the next node is visited, or where a node has
         more than `most` records; such a node is not decoded."""
+        stats = stats or LookupStats()
+        begin = self._descend(keys, stats, most)
+        if begin is not None and begin.is_whole:
+            return [self._values(begin.block, begin.first, begin.last)]
         probes = list(map(self._file.decoder.probes, keys))
         forms = list(chain(*probes))
         values: list[list[Key]] = [[] for _ in forms]
@@ -126,7 +130,7 @@ class BTreeReader:
                 raise TooMany(place.block.offset)
             return self._collect(place, wanted, values)
 
-        self._look_up(forms, collect, stats or LookupStats(), most)
+        self._look_up(forms, collect, stats, most, begin)
         if len(values) == len(keys):
             return values
         answers = iter(values)
@@ -137,10 +141,14 @@ class BTreeReader:
     ) -> list[bool]:
         """For each key, in the order of `keys`, whether an entry exists. Visits nodes like `get_many`, but never below
         a found entry. TooMany where a node has more than `most` records."""
+        stats = stats or LookupStats()
+        begin = self._descend(keys, stats, most)
+        if begin is not None and (begin.is_whole or begin.first < begin.last):
+            return [begin.first < begin.last]
         probes = list(map(self._file.decoder.probes, keys))
         forms = list(chain(*probes))
         exists = [False] * len(forms)
-        self._look_up(forms, lambda place, wanted: _mark(place, wanted, exists), stats or LookupStats(), most)
+        self._look_up(forms, lambda place, wanted: _mark(place, wanted, exists), stats, most, begin)
         if len(exists) == len(keys):
             return exists
         answers = iter(exists)
@@ -251,7 +259,7 @@ class BTreeReader:
         """Up to `count` entries, spread over the root, as (key, value) in stored form."""
         if self._file.is_empty or count < 1:
             return []
-        block = Traversal(self._file, LookupStats()).root().block
+        block = Traversal(self._file, LookupStats()).root_block()
         try:
             records = range(0, len(block.node), -(-len(block.node) // count))
             return [block.node.entries(record, record + 1)[0] for record in records]
@@ -275,18 +283,28 @@ class BTreeReader:
 
     # -- steps of a look-up -------------------------------------------------------------------------------------------
 
-    def _look_up(self, probes: Sequence[Key], visit: _Visit, stats: LookupStats, most: int | None) -> None:
-        """Visit each node that may hold some of the probes, once. `visit` gets the node and the probes that it may
-        hold, each with its index in `probes`."""
+    def _descend(self, keys: Sequence[Key], stats: LookupStats, most: int | None) -> Descent | None:
+        """The path to the only key, where the nodes of the file are compiled; else None."""
+        file = self._file
+        if len(keys) != 1 or not file.decoder.is_compiled or file.is_empty:
+            return None
+        file.decoder.check(keys[0])
+        return Traversal(file, stats, most).descend(keys[0])
+
+    def _look_up(
+        self, probes: Sequence[Key], visit: _Visit, stats: LookupStats, most: int | None, begin: Descent | None
+    ) -> None:
+        """Visit each node that may hold some of the probes, once, from the end of the path to the only one or from the
+        root. `visit` gets the node and the probes that it may hold, each with its index in `probes`."""
         wanted = [(probe, i) for i, probe in enumerate(probes)]
         if not wanted or self._file.is_empty:
             return
-        traversal = Traversal(self._file, stats, most)
-        place = traversal.root()
-        stats.nodes += 1
-        if len(wanted) == 1:
-            place = self._descend(traversal, place, wanted[0][0], stats)
+        if begin is not None:
+            traversal, place = begin.traversal, begin.place
         else:
+            traversal = Traversal(self._file, stats, most)
+            place = traversal.root()
+            stats.nodes += 1
             order = self._file.decoder.order
             wanted.sort(key=lambda one: order(one[0]))
         stack = [(place, visit(place, wanted))]  # an explicit stack, since a damaged file may be as deep as it is long
@@ -301,26 +319,10 @@ class BTreeReader:
             stats.nodes += 1
             stack.append((child, visit(child, below)))
 
-    def _descend(self, traversal: Traversal, place: Place, key: Key, stats: LookupStats) -> Place:
-        """The first node on the path to a key that holds the key, or that has no child that may hold it."""
-        while True:
-            keys = place.block.node.keys
-            first, last = keys.find(key)
-            if first < last or not first or keys.link(first - 1) is None:
-                return place
-            place = traversal.child(place, first - 1)
-            stats.nodes += 1
-
     def _collect(self, place: Place, wanted: _Wanted, values: list[list[Key]]) -> _Steps:
         """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
         to find there."""
         node = place.block.node
-        if len(wanted) == 1:  # the usual case: one key, which is not in this node
-            first, last = node.keys.find(wanted[0][0])
-            if first == last:
-                if first and node.keys.link(first - 1) is not None:
-                    yield first - 1, wanted
-                return
         hits = [node.keys.find(probe) for probe, _ in wanted]
         below: dict[int, list[int]] = {}
         for i, (first, last) in enumerate(hits):
@@ -334,15 +336,15 @@ class BTreeReader:
         for record in sorted(below):
             for i in below[record]:  # in the tree's order a record comes before its child
                 upto = min(record + 1, hits[i][1])
-                self._emit(place.block, done[i], upto, values[wanted[i][1]])
+                values[wanted[i][1]] += self._values(place.block, done[i], upto)
                 done[i] = max(done[i], upto)
             yield record, [wanted[i] for i in below[record]]
         for i, (_, last) in enumerate(hits):
-            self._emit(place.block, done[i], last, values[wanted[i][1]])
+            values[wanted[i][1]] += self._values(place.block, done[i], last)
 
-    def _emit(self, block: Block, first: int, last: int, out: list[Key]) -> None:
+    def _values(self, block: Block, first: int, last: int) -> list[Key]:
         try:
-            out.extend(block.node.values(first, last))
+            return block.node.values(first, last)
         except UNREADABLE as error:
             raise self._unreadable(block, error) from None
 

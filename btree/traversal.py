@@ -1,9 +1,10 @@
 """Traversal of an open file: from a node along its links to its children."""
 
 import math
+import sys
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gnomon.btree import format as fmt
 from gnomon.btree.blocks import NODE_READ_BYTES, Block, BlockFile, LookupStats, Visit, Window
@@ -25,6 +26,26 @@ class Place(NamedTuple):
     held: int
 
 
+class Descent(NamedTuple):
+    """The path to one key, as `kernel.RecordKeys.descend` returns it."""
+
+    traversal: "Traversal"
+    is_whole: bool
+    block: Block
+    first: int
+    last: int
+    level: int
+    held: int
+    bound_block: Block | None
+    bound: int
+
+    @property
+    def place(self) -> Place:
+        """The end of the path, where a look-up that is not whole goes on."""
+        bound = None if self.bound_block is None else (self.bound_block.node, self.bound)
+        return Place(self.block, bound, self.level, self.held)
+
+
 class Traversal:
     """The traversal of one look-up or scan. It reaches no block twice, so it ends even in a damaged file."""
 
@@ -42,10 +63,25 @@ class Traversal:
 
     def root(self) -> Place:
         """The root of a file that is not empty."""
-        block = self._block(self._file.start, 0)
+        block = self.root_block()
         return Place(block, None, 1, block.node.cache_bytes)
 
-    def _block(self, offset: int, level: int, length: int | None = None) -> Block:
+    def root_block(self) -> Block:
+        """The block of the root."""
+        return self.block(self._file.start, 0)
+
+    def descend(self, key: Key) -> Descent:
+        """The path to a key, in a file whose nodes are compiled and that is not empty."""
+        file, stats = self._file, self._stats
+        root = self.root_block()
+        stats.nodes += 1
+        kept = file.kept if stats.visits is None else {}  # else `block` records each visit
+        limits = (file.size, file.has_whole_runs, HELD_BYTES, sys.maxsize if self._most is None else self._most)
+        keys: Any = root.node.keys  # `kernel.RecordKeys`
+        return Descent(self, *keys.descend(key, root, kept, self.block, stats, *limits))
+
+    def block(self, offset: int, level: int, length: int | None = None) -> Block:
+        """The block at an offset, at a level below the root, with a guess at its length. Its place is not checked."""
         stats, window = self._stats, self._window
         if window is not None and not window.begin <= offset < window.end:
             window = None
@@ -80,7 +116,7 @@ class Traversal:
         following = None if is_last else node.keys.link(record + 1)
         link = self._file.size - offset
         length = link - following if following is not None else None
-        child = self._block(offset, place.level, length)
+        child = self.block(offset, place.level, length)
         bound = place.bound if is_last else (node, record + 1)
         inside = node.keys.is_ordered(record, child.node.keys, 0)
         if not inside or (bound is not None and not self._ends_before(child.node, *bound)):

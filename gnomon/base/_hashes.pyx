@@ -3,11 +3,21 @@
 the reference."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.math cimport NAN
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-VERSION = 2  # as `hashes_python.VERSION`
+from gnomon.base.hashes_python import unscaled_bytes
 
+VERSION = 3  # as `hashes_python.VERSION`
+
+cdef enum:
+    SEED = 42
+    BLOCK_BYTES = 32
+
+cdef int64_t MOST_BLOCKS = <int64_t> 1 << 31
+cdef uint32_t[8] SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
 cdef uint64_t P1 = 0x9E3779B185EBCA87
 cdef uint64_t P2 = 0xC2B2AE3D27D4EB4F
 cdef uint64_t P3 = 0x165667B19E3779F9
@@ -89,6 +99,61 @@ cdef uint64_t _xxh64(const uint8_t* data, Py_ssize_t size, uint64_t seed) noexce
 def murmur3(bytes data not None, uint32_t seed):
     """See `hashes_python.murmur3`."""
     return _murmur3(<const uint8_t*> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), seed)
+
+
+def hash_key(tuple key not None, bytes forms not None):
+    """See `hashes_python.hash_key`."""
+    cdef uint32_t short = SEED
+    cdef uint64_t long_ = SEED
+    cdef const uint8_t* data
+    cdef Py_ssize_t size = 0, i
+    cdef int64_t number
+    cdef int32_t word
+    cdef double real
+    cdef float single
+    cdef uint8_t form
+    if len(key) != PyBytes_GET_SIZE(forms):
+        raise ValueError(f"{len(key)} values of {len(forms)} columns")
+    for i in range(len(key)):
+        value, form = key[i], <uint8_t> PyBytes_AS_STRING(forms)[i]
+        if value is None:
+            continue
+        if isinstance(value, str):
+            data = <const uint8_t*> PyUnicode_AsUTF8AndSize(value, &size)
+        elif isinstance(value, bytes) or form == b'n':
+            own = value if isinstance(value, bytes) else unscaled_bytes(value)
+            data, size = <const uint8_t*> PyBytes_AS_STRING(own), PyBytes_GET_SIZE(own)
+        elif form == b'q':
+            number = value
+            data, size = <const uint8_t*> &number, 8
+        elif form == b'i':
+            word = value
+            data, size = <const uint8_t*> &word, 4
+        else:
+            real = value
+            real = NAN if real != real else real + 0.0
+            single = <float> real
+            data, size = (<const uint8_t*> &single, 4) if form == b'f' else (<const uint8_t*> &real, 8)
+        short, long_ = _murmur3(data, size, short), _xxh64(data, size, long_)
+    return <int32_t> short, <int64_t> long_
+
+
+def may_hold(bytes blocks not None, Py_ssize_t first, int64_t count, int64_t key_hash):
+    """See `hashes_python.may_hold`."""
+    cdef uint32_t low = <uint32_t> key_hash, word
+    if not 0 < count <= MOST_BLOCKS:
+        raise ValueError(f"a filter of {count} blocks")
+    cdef int64_t block = <int64_t> ((<uint64_t> key_hash >> 32) * <uint64_t> count >> 32)
+    cdef int64_t left = PyBytes_GET_SIZE(blocks) // BLOCK_BYTES
+    if not (0 <= first <= block and block - first < left):
+        raise IndexError(f"block {block} of {left} from {first} on")
+    cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(blocks) + (block - first) * BLOCK_BYTES
+    cdef int i
+    for i in range(8):
+        memcpy(&word, at + 4 * i, 4)
+        if not word >> (low * SALTS[i] >> 27) & 1:
+            return False
+    return True
 
 
 cdef _check(const uint8_t[::1] data, const int64_t[::1] offsets, Py_ssize_t rows):

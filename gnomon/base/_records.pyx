@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-VERSION = 1  # as `records_python.VERSION`
+VERSION = 2  # as `records_python.VERSION`
 
 cdef int64_t NO_LINK = -(<int64_t> 1 << 62) * 2  # no link: the least number
 
@@ -384,27 +384,93 @@ cdef class RecordKeys:
         return self._compare_records(record, other, others) <= 0
 
     def find(self, tuple wanted not None):
-        """The records with a key (in stored form, text as its UTF-8 bytes): the first, and one past the last."""
+        """The records with a key (in stored form; text may be its UTF-8 bytes): the first, and one past the last."""
         cdef Part parts[MOST]
-        cdef Py_ssize_t low = 0, high = self.count, middle, first
+        cdef Py_ssize_t first = 0, last = 0
+        held = self._parts(wanted, parts)
+        self._find(parts, &first, &last)
+        return first, last
+
+    cdef list _parts(self, tuple wanted, Part* parts):
+        """Fill the parts of a key. Returns the objects that their bytes belong to."""
         cdef int column
         if len(wanted) != self._columns:
             raise ValueError(f"{len(wanted)} columns of a key")
-        held = [_wanted(self._kinds[column], wanted[column], &parts[column]) for column in range(self._columns)]
+        return [_wanted(self._kinds[column], wanted[column], &parts[column]) for column in range(self._columns)]
+
+    cdef void _find(self, const Part* parts, Py_ssize_t* first, Py_ssize_t* last) noexcept nogil:
+        cdef Py_ssize_t low = 0, high = self.count, middle
         while low < high:
             middle = (low + high) >> 1
             if self._compare(middle, parts) < 0:
                 low = middle + 1
             else:
                 high = middle
-        first, high = low, self.count
+        first[0], high = low, self.count
+        if low < high and self._compare(low, parts):  # most keys are not in a node, or once
+            high = low
         while low < high:
             middle = (low + high) >> 1
             if self._compare(middle, parts) <= 0:
                 low = middle + 1
             else:
                 high = middle
-        return first, low
+        last[0] = low
+
+    def descend(self, tuple wanted not None, root, dict kept not None, block_of, stats, int64_t size,
+                bint has_whole_runs, int64_t most_bytes, Py_ssize_t most):
+        """From this node, that of the block `root`, down the path to a key, by the checks of `Traversal.child`.
+
+        A block comes from `kept`, by its offset, or from `block_of(offset, level, length)` if it is not there or has
+        more than `most` records. Returns whether this is the whole answer; the last block; the first of its records
+        with the key, and one past the last; and its level, the memory of the path, and the block and the record of its
+        bound, as in `traversal.Place`. The path ends before a child that a check refuses, and where a child may have
+        more records with the key: it is then not the whole answer."""
+        cdef Part parts[MOST]
+        cdef RecordKeys keys = self, child, bound_keys = None, child_bound
+        cdef Py_ssize_t first = 0, last = 0, record, bound = 0, next_bound
+        cdef int64_t link, at = 0, bytes_held = self.cache_bytes
+        cdef int level = 1
+        cdef bint is_whole = True
+        owners = self._parts(wanted, parts)
+        block, bound_block = root, None
+        while True:
+            keys._find(parts, &first, &last)
+            record = first - 1
+            if first < last or record < 0 or keys._links[record] == NO_LINK:
+                break
+            is_whole = False
+            link = keys._links[record]
+            if not 0 < link <= size - max(<int64_t> block.end, at + 1):  # so that every path ends
+                break
+            below = kept.get(size - link)
+            if below is None or (<RecordKeys?> below.node.keys).count > most:
+                length = None
+                if first < keys.count and keys._links[first] != NO_LINK:
+                    length = link - <object> keys._links[first]
+                below = block_of(size - link, level, length)
+            child = <RecordKeys?> below.node.keys
+            child_bound, next_bound = bound_keys, bound
+            if first < keys.count:
+                child_bound, next_bound = keys, first
+            if child.count < 1 or child._columns != self._columns or keys._compare_records(record, child, 0) > 0:
+                break
+            if child_bound is not None and \
+                    child._compare_records(child.count - 1, child_bound, next_bound) >= (0 if has_whole_runs else 1):
+                break
+            bytes_held += child.cache_bytes
+            if bytes_held > most_bytes:
+                bytes_held -= child.cache_bytes
+                break
+            if first < keys.count:
+                bound_block = block
+            bound_keys, bound = child_bound, next_bound
+            keys, block, at, level, is_whole = child, below, size - link, level + 1, True
+            stats.nodes += 1
+        if first < last:
+            for record in range(first if has_whole_runs else max(first - 1, 0), last):
+                is_whole = is_whole and keys._links[record] == NO_LINK
+        return is_whole, block, first, last, level, bytes_held, bound_block, bound
 
 
 cdef object _wanted(int kind, object value, Part* part):
@@ -416,7 +482,7 @@ cdef object _wanted(int kind, object value, Part* part):
     if kind == NUMBER:
         value = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
     if kind == BYTES or kind == NUMBER:
-        data = value
+        data = value.encode() if isinstance(value, str) else value
         part.data = <const uint8_t*> PyBytes_AS_STRING(data)
         part.length = PyBytes_GET_SIZE(data)
         return data

@@ -4,21 +4,75 @@ Murmur3 is Spark's (Murmur3_x86_32.hashUnsafeBytes): it takes words of four byte
 word of its own, signed. XXH64 is as published (github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
-VERSION = 2  # of the functions here: a compiled module of another version is not used
+VERSION = 3  # of the functions here: a compiled module of another version is not used
 MASK = 0xFFFFFFFF
 WORD = 4  # bytes
+SEED = 42  # of both hashes of a key
+NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
+BLOCK_BYTES = 32  # of a Bloom filter
+MOST_BLOCKS = 1 << 31
+SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
 
 Hashes32 = npt.NDArray[np.uint32]
 Hashes64 = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+
+
+def hash_key(key: tuple[Any, ...], forms: bytes) -> tuple[int, int]:
+    """Spark's `hash` and `xxhash64` of a key in stored form: signed numbers of 32 and of 64 bits. `forms` has the form
+    in which the numbers of each column are hashed: the letter of `struct` for a little-endian one, or "n" for the
+    shortest big-endian two's complement."""
+    short = long = SEED
+    for value, form in zip(key, forms, strict=True):
+        if value is not None:
+            data = _hashed_bytes(value, chr(form))
+            short, long = murmur3(data, short), xxh64_intdigest(data, long)
+    return short - (short >> 31 << 32), long - (long >> 63 << 64)
+
+
+def _hashed_bytes(value: Any, form: str) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if form == "n":
+        return unscaled_bytes(value)
+    if isinstance(value, float):
+        value = NAN if value != value else value + 0.0  # one NaN; -0.0 + 0.0 is 0.0
+    return struct.pack(f"<{form}", value)
+
+
+def unscaled_bytes(number: int) -> bytes:
+    """The shortest big-endian two's complement of an integer (java.math.BigInteger.toByteArray)."""
+    bits = (~number if number < 0 else number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def may_hold(blocks: bytes, first: int, count: int, key_hash: int) -> bool:
+    """Whether a Bloom filter of `count` blocks has all bits of the key with this `xxhash64`. `blocks` are some of them,
+    from block `first` on. ValueError or IndexError unless the key's block is one of them."""
+    if not 0 < count <= MOST_BLOCKS:
+        raise ValueError(f"a filter of {count} blocks")
+    place = ((key_hash >> 32 & MASK) * count >> 32) - first
+    if first < 0 or not 0 <= place < len(blocks) // BLOCK_BYTES:
+        raise IndexError(f"block {place} of {len(blocks)} bytes")
+    mask = _mask(key_hash & MASK)
+    return int.from_bytes(blocks[place * BLOCK_BYTES : (place + 1) * BLOCK_BYTES], "little") & mask == mask
+
+
+@lru_cache(4096)
+def _mask(low: int) -> int:
+    """The bits of a key in its block, as one number with the first word lowest."""
+    return sum(1 << 32 * i + ((low * salt & MASK) >> 27) for i, salt in enumerate(SALTS))
 
 
 def murmur3(data: bytes, seed: int) -> int:

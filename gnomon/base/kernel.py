@@ -15,7 +15,7 @@ from typing import Any
 from zipimport import zipimporter
 
 from gnomon.base import hashes_python, kernel_python, records_python
-from gnomon.base.hashes_python import murmur3, murmur3_texts, xxh64_texts
+from gnomon.base.hashes_python import hash_key, may_hold, murmur3, murmur3_texts, xxh64_texts
 from gnomon.base.kernel_python import (
     FRAGMENT,
     byte_array_marks,
@@ -36,10 +36,12 @@ __all__ = [
     "VARIABLE",
     "byte_array_marks",
     "byte_array_span",
+    "hash_key",
     "hybrid_flags",
     "hybrid_marks",
     "hybrid_values",
     "locate",
+    "may_hold",
     "murmur3",
     "murmur3_texts",
     "record_columns",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
 
-VERSION = 1  # of the functions here: a compiled module of another version is not used
+VERSION = 2  # of the functions here: a compiled module of another version is not used
 LONG, BYTES, BOOLEAN, FLOAT, DOUBLE, NUMBER, LINK = range(7)  # NUMBER: bytes that are a big-endian integer
 NONE = 255
 FIELD = 3  # bytes of a field in a plan

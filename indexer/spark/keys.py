@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructType
 
-from gnomon.btree.hashing import SEED, hash_int
+from gnomon.base.hashes_python import SEED
+from gnomon.btree.hashing import hash_int
 from gnomon.indexer.spark.tasks import cores_of
 from gnomon.indexer.spark.types import arrow_of, key_spark_type
 from gnomon.indexer.spark.versions import ReadColumn, with_column_in_arrow, with_read_columns

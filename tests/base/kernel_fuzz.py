@@ -10,6 +10,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import cramjam
@@ -124,6 +126,21 @@ def hash_calls(dice: random.Random) -> Iterator[Call]:
         offsets[dice.randrange(len(offsets))] = dice.choice(ODD)
     yield "murmur3_texts", (data, offsets, np.full(len(sizes), 42, np.uint32))
     yield "xxh64_texts", (data, offsets, np.full(len(sizes), 42, np.uint64))
+    forms = bytes(dice.choices(b"iqfdn", k=dice.choice((0, 1, 1, 3))))
+    yield "hash_key", (tuple(_stored(dice, form) for form in forms), forms + b"q" * (dice.random() < 0.1))
+    blocks, bits = dice.choice((1, 3, 200)), dice.choice((dice.randbytes, lambda size: b"\xff" * size))
+    first = dice.choice((0, 0, 1, 100))
+    data = bits(32 * dice.choice((max(blocks - first, 0), blocks, 1)))
+    yield "may_hold", (data, odd(dice, first), odd(dice, blocks), dice.getrandbits(64) - (1 << 63))
+
+
+def _stored(dice: random.Random, form: int) -> object:
+    if dice.random() < 0.4:
+        return dice.choice((None, "", "\u00e9", "k" * 40, b"", dice.randbytes(33), True))
+    if form in b"fd":
+        return dice.choice((0.0, -0.0, 0.5, -1.0, float("nan"), -float("inf")))
+    least = {ord("i"): -(1 << 31), ord("q"): -(1 << 63)}.get(form, -(1 << 120))
+    return dice.choice((least, -1 - least, -1, 0, 127, 128, dice.randint(least, -1 - least)))
 
 
 def records(dice: random.Random) -> tuple[bytes, int, bytes, int]:
@@ -181,6 +198,21 @@ def walk(dice: random.Random) -> None:
         keys.next_link(0)
         keys.is_ordered(0, keys, keys.count - 1)
         [keys.link(record) for record in range(keys.count)]
+        _descend(dice, keys, whole, rows, plan, columns)
+
+
+def _descend(dice: random.Random, root: Any, whole: bytes, rows: int, plan: bytes, columns: int) -> None:
+    """A path through nodes of any bytes, at any offsets."""
+    size, blocks = dice.choice((10, 1000, 1 << 40)), list[Any]()
+    for _ in range(3):
+        with suppress(*REFUSED):
+            keys = _records.RecordKeys(damaged(dice, whole), rows, plan, columns)
+            blocks.append(SimpleNamespace(node=SimpleNamespace(keys=keys), end=dice.choice((0, 5, 900, 1 << 30))))
+    first = SimpleNamespace(node=SimpleNamespace(keys=root), end=0)
+    key = tuple(dice.choice((None, 0, -1, 1 << 70, 0.5, b"", b"a", "\u00e9")) for _ in range(columns))
+    sizes = (size, dice.random() < 0.5, dice.choice((0, 5000, 1 << 40)), dice.choice((0, 10, 1 << 40)))
+    with suppress(*REFUSED, AttributeError):  # a key of other types
+        root.descend(key, first, {}, lambda *_: dice.choice([*blocks, first]), SimpleNamespace(nodes=0), *sizes)
 
 
 def ended(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:

@@ -16,9 +16,9 @@ import pytest
 from gnomon.base.varints import encode_signed
 from gnomon.btree import BTreeReader, DamagedIndexFile, EntrySchema
 from gnomon.btree import format as fmt
-from gnomon.btree.blocks import LookupStats
+from gnomon.btree.blocks import LookupStats, Visit
 from gnomon.btree.codecs import CHECKSUMS
-from gnomon.btree.keys import order_key
+from gnomon.btree.keys import Key, order_key
 from gnomon.btree.reader import decoded
 from tests.btree.files import NAME, SYNC, URL_SCHEMA, Bytes, Entry, as_dione, header_of, opened, url_entries, write
 from tests.btree.small_files import CODECS, SHAPES
@@ -295,6 +295,52 @@ def test_bounds_are_inherited_from_the_levels_above() -> None:
     root = _block(("a", 0, len(leaf) + len(inner)), ("c", 2, None))
     with pytest.raises(DamagedIndexFile, match="interval"):
         opened(_rebuilt([root, inner, leaf], {fmt.ENTRIES_KEY: b"4"})).get(("b",))
+
+
+def _one_key(data: bytes, key: Key, is_get: bool) -> object:
+    """The answer for one key from a file just opened and again from memory, with its cost, or the error."""
+    try:
+        tree, found = opened(data), []
+        for visits in (None, list[Visit](), None):
+            stats = LookupStats(visits=visits)
+            answer = tree.get_many([key], stats) if is_get else tree.contains_many([key], stats)
+            nodes = [(visit.offset, visit.level, visit.records, visit.reads) for visit in visits or []]
+            found.append((answer, stats.nodes, stats.reads, stats.bytes, nodes))
+    except DamagedIndexFile as error:
+        return str(error)
+    return found
+
+
+@pytest.mark.parametrize("is_get", [True, False])
+def test_the_path_to_one_key_is_refused_or_answers_as_the_general_way(
+    is_get: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes on the path to one key are checked by compiled code, and other nodes by the general way."""
+    files = [(data, [("a",), ("b",), ("bb",), ("c",), ("d",), ("A",)]) for data, _ in BROKEN.values()]
+    files += [(_two_levels(len(LEAF)), [("a",), ("b",), ("bb",), ("c",), ("d",), ("A",)])]
+    files += [(_lattice(), [("a",), ("b",)]), (_chain()[:-1], [("a",)]), (_chain(), [("a",), ("b",)])]
+    leaf = _block(("z", 3, None))
+    inner = _block(("b", 1, len(leaf)))
+    root = _block(("a", 0, len(leaf) + len(inner)), ("c", 2, None))
+    files += [(_rebuilt([root, inner, leaf], {fmt.ENTRIES_KEY: b"4"}), [("b",), ("bb",), ("z",)])]
+    for whole in (b"0", b"1"):
+        for last in "bcd":
+            leaf = _block(("b", 1, None), (last, 1, None))
+            blocks = [_block(("a", 0, len(leaf)), ("c", 2, None)), leaf]
+            files += [(_rebuilt(blocks, {fmt.SPLIT_RUNS_KEY: whole}), [("a",), ("b",), ("bb",), ("c",)])]
+    for schema, entries, options in SHAPES.values():
+        data = write(schema, entries, codec="null", **options)
+        inside = [at for payload in _payloads(data) for at in payload]
+        flips = [damaged for at in positions(inside) for damaged in _flipped(data, at)]
+        files += [(one, [key for key, _ in entries[:: len(entries) // 3 + 1]]) for one in (data, *flips)]
+    asked = [(data, key) for data, keys in files for key in keys]
+    found = [_one_key(data, key, is_get) for data, key in asked]
+    monkeypatch.setattr(BTreeReader, "_descend", lambda *_: None)
+    assert [repr(one) for one in found] == [repr(_one_key(data, key, is_get)) for data, key in asked]
+    refused = [one for one in found if isinstance(one, str)]
+    assert len(refused) > 20
+    assert any("interval" in one for one in refused)
+    assert any("does not point" in one for one in refused)
 
 
 HEADERS: dict[str, dict[str, bytes]] = {

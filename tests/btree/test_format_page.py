@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gnomon.base.hashes_python import SEED
 from gnomon.base.varints import LONGEST_VARINT
 from gnomon.btree import Column, EntrySchema
 from gnomon.btree import format as fmt
 from gnomon.btree.blocks import FIRST_READ_BYTES, UPPER_READ_BYTES
 from gnomon.btree.codecs import CHECKSUMS, COMPRESSORS, DECOMPRESSORS
 from gnomon.btree.geometry import GROWING_BYTES, LONG_INNER_BYTES, MOST_LEAST_RECORDS, NODE_BYTES
-from gnomon.btree.hashing import HASH_NAME, SEED
+from gnomon.btree.hashing import HASH_NAME
 from gnomon.btree.key_types import is_key_type, key_type
 from tests.btree.files import Entry, header_of, write
 from tests.btree.tree_model import tree_of

@@ -11,8 +11,9 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 
 from gnomon.base.errors import Action
+from gnomon.base.hashes_python import SEED
 from gnomon.btree.format import LINK_FIELD
-from gnomon.btree.hashing import HASH_NAME, SEED
+from gnomon.btree.hashing import HASH_NAME
 from gnomon.btree.key_types import MAPPED, is_key_type, key_type
 from gnomon.btree.keys import Key
 from gnomon.btree.schema import AVRO_NAME, Column, EntrySchema
