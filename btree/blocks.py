@@ -277,7 +277,7 @@ class BlockFile:
         if kept is None and self._leaves is not None and offset >= self.start + max(self.upper_bytes, 1):
             kept = self._leaves.get(offset)
         if kept is not None:
-            if most is not None and len(kept.node) > most:
+            if most is not None and len(kept.node.keys) > most:
                 raise TooMany(offset)
             return kept
         try:

@@ -144,10 +144,11 @@ class KeyType:
 
 
 def _integer(value: object, bits: int) -> int:
-    if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
-        value = int(value)
-    if isinstance(value, np.integer):
-        value = int(value)
+    if type(value) is not int:
+        if isinstance(value, str) and INTEGER_TEXT.fullmatch(value):
+            value = int(value)
+        if isinstance(value, np.integer):
+            value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise ValueError
     return value

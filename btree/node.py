@@ -43,8 +43,8 @@ class NodeDecoder:
     def __init__(self, schema: FileSchema) -> None:
         entry = schema.entry
         self._keys = schema.plan([column.name for column in entry.keys])
-        self._values = schema.plan([column.name for column in entry.values])
-        self._entries = schema.plan([column.name for column in entry.columns])
+        self._values = schema.plan([column.name for column in entry.values], stored=True)
+        self._entries = schema.plan([column.name for column in entry.columns], stored=True)
         self._rows = schema.plan([column.name for column in entry.columns], raw_decimals=True)
         self._convert_keys = [_converter(column) for column in entry.keys]
         self._convert_values = [_converter(column) for column in entry.values]
@@ -213,25 +213,13 @@ class Node:
         return self._decoder.entries(last - first, self._records, self.keys.start(first)) if first < last else []
 
 
-Converter = Callable[[Any], Stored]
+Converter = Callable[[int], Stored]
 
 
 def _converter(column: Column) -> Converter | None:
-    """The conversion of a value from its form in the file to its stored form; None where they are the same."""
+    """The check of a decimal's digits; None for other types, whose stored form `kernel.locate` makes."""
     kind = key_type(column.type).decimal
-    if kind:
-        return partial(_decimal, 10**kind.precision)
-    return _text if column.type == "string" else _int if column.type in ("int", "date") else None
-
-
-def _text(data: bytes) -> str:
-    return data.decode()
-
-
-def _int(value: int) -> int:
-    if not -(1 << 31) <= value < 1 << 31:  # Avro's int is a long on disk
-        raise ValueError(f"{value} exceeds 32 bits")
-    return value
+    return partial(_decimal, 10**kind.precision) if kind else None
 
 
 def _decimal(limit: int, value: int) -> int:
@@ -242,10 +230,10 @@ def _decimal(limit: int, value: int) -> int:
 
 def _stored(columns: Sequence[Sequence[Any]], converters: Sequence[Converter | None]) -> list[Key]:
     """The rows of columns, in stored form."""
-    made = [
-        column if convert is None else [None if value is None else convert(value) for value in column]
-        for column, convert in zip(columns, converters, strict=True)
-    ]
+    made = list(columns)
+    for i, convert in enumerate(converters):
+        if convert is not None:
+            made[i] = [None if value is None else convert(value) for value in columns[i]]
     return list(zip(*made, strict=True))
 
 

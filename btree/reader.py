@@ -286,7 +286,7 @@ class BTreeReader:
     def _descend(self, keys: Sequence[Key], stats: LookupStats, most: int | None) -> Descent | None:
         """The path to the only key, where the nodes of the file are compiled; else None."""
         file = self._file
-        if len(keys) != 1 or not file.decoder.is_compiled or file.is_empty:
+        if len(keys) != 1 or not file.decoder.is_compiled or file.start == file.size:
             return None
         file.decoder.check(keys[0])
         return Traversal(file, stats, most).descend(keys[0])
@@ -323,24 +323,27 @@ class BTreeReader:
         """Add the values of wanted keys in a node. Yields each record whose child is to be visited next, and the keys
         to find there."""
         node = place.block.node
-        hits = [node.keys.find(probe) for probe, _ in wanted]
+        find, link = node.keys.find, node.keys.link
+        hits = [find(probe) for probe, _ in wanted]
         below: dict[int, list[int]] = {}
         for i, (first, last) in enumerate(hits):
             # A key may lie in the child of each record equal to it. It may also lie in the child of the record before
             # the first of them: a run of equal keys may begin at the end of that child, if runs may be split.
             begin = first if first < last and self._file.has_whole_runs else max(first - 1, 0)
             for record in range(begin, last):
-                if node.keys.link(record) is not None:
+                if link(record) is not None:
                     below.setdefault(record, []).append(i)
         done = [first for first, _ in hits]  # own records that are already in the result
         for record in sorted(below):
             for i in below[record]:  # in the tree's order a record comes before its child
                 upto = min(record + 1, hits[i][1])
-                values[wanted[i][1]] += self._values(place.block, done[i], upto)
-                done[i] = max(done[i], upto)
+                if upto > done[i]:
+                    values[wanted[i][1]] += self._values(place.block, done[i], upto)
+                    done[i] = upto
             yield record, [wanted[i] for i in below[record]]
         for i, (_, last) in enumerate(hits):
-            values[wanted[i][1]] += self._values(place.block, done[i], last)
+            if last > done[i]:
+                values[wanted[i][1]] += self._values(place.block, done[i], last)
 
     def _values(self, block: Block, first: int, last: int) -> list[Key]:
         try:

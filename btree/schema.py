@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gnomon.base.records_python import BOOLEAN, BYTES, DOUBLE, FLOAT, LINK, LONG, NUMBER, field_plan
+from gnomon.base.records_python import BOOLEAN, BYTES, DOUBLE, FLOAT, INT, LINK, LONG, NUMBER, TEXT, field_plan
 from gnomon.btree.errors import BTreeError
 from gnomon.btree.format import LINK_FIELD
 from gnomon.btree.key_types import is_key_type, key_type, key_types
 
 RECORD_NAME, RECORD_NAMESPACE = "keyValueSchema", "na"  # Dione's
 RECORD_DOC = "an entry of a B-Tree node; metadata links to the child node"
+STORED_KINDS = {"string": TEXT, "int": INT, "date": INT}  # of columns whose values `locate` brings to their stored form
 KINDS = {"int": LONG, "long": LONG, "bytes": BYTES, "boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -133,8 +134,9 @@ class FileSchema:
         branch = {field.column.name: field.null_branch for field in self.fields if field}
         return tuple(branch[key.name] == 1 for key in self.entry.keys)
 
-    def plan(self, columns: Sequence[str], raw_decimals: bool = False) -> "Plan":
-        """How to read these columns of a record. With `raw_decimals` decimals stay bytes."""
+    def plan(self, columns: Sequence[str], raw_decimals: bool = False, stored: bool = False) -> "Plan":
+        """How to read these columns of a record. With `raw_decimals` decimals stay bytes. With `stored`, text is
+        decoded and numbers of 32 bits are checked."""
         places = {name: place for place, name in enumerate(columns)}
         parts = []
         for field in self.fields:
@@ -143,7 +145,9 @@ class FileSchema:
                 continue
             place = places.get(field.column.name)
             is_number = place is not None and key_type(field.column.type).decimal is not None and not raw_decimals
-            parts.append(field_plan(NUMBER if is_number else KINDS[field.plain_type], field.null_branch, place))
+            kind = NUMBER if is_number else KINDS[field.plain_type]
+            kind = STORED_KINDS.get(field.column.type, kind) if stored and place is not None else kind
+            parts.append(field_plan(kind, field.null_branch, place))
         return Plan(b"".join(parts), len(columns))
 
 

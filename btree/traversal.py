@@ -72,11 +72,13 @@ class Traversal:
 
     def descend(self, key: Key) -> Descent:
         """The path to a key, in a file whose nodes are compiled and that is not empty."""
-        file, stats = self._file, self._stats
-        root = self.root_block()
-        stats.nodes += 1
+        file, stats, most = self._file, self._stats, sys.maxsize if self._most is None else self._most
         kept = file.kept if stats.visits is None else {}  # else `block` records each visit
-        limits = (file.size, file.has_whole_runs, HELD_BYTES, sys.maxsize if self._most is None else self._most)
+        root = kept.get(file.start)
+        if root is None or len(root.node.keys) > most:
+            root = self.root_block()
+        stats.nodes += 1
+        limits = (file.size, file.has_whole_runs, HELD_BYTES, most)
         keys: Any = root.node.keys  # `kernel.RecordKeys`
         return Descent(self, *keys.descend(key, root, kept, self.block, stats, *limits))
 

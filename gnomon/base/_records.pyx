@@ -4,6 +4,7 @@ is the reference."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -20,6 +21,8 @@ cdef enum:
     DOUBLE = 4
     NUMBER = 5
     LINK = 6
+    TEXT = 7
+    INT = 8
     FIELD = 3  # bytes of a field in a plan
     NONE = 255
     SOUND = 0
@@ -67,6 +70,12 @@ cdef inline object _value(int kind, const uint8_t* data, Py_ssize_t begin, Py_ss
     cdef float single
     cdef double double_
     if kind == LONG or kind == LINK:
+        return _signed(number)
+    if kind == TEXT:
+        return PyUnicode_DecodeUTF8(<const char*> data + begin, at - begin, NULL)
+    if kind == INT:
+        if not -(<int64_t> 1 << 31) <= _signed(number) < <int64_t> 1 << 31:  # Avro's int is a long on disk
+            raise ValueError(f"{_signed(number)} exceeds 32 bits")
         return _signed(number)
     if kind == BYTES:
         return PyBytes_FromStringAndSize(<const char*> data + begin, at - begin)
@@ -127,7 +136,7 @@ def locate(bytes records not None, Py_ssize_t count, Py_ssize_t at, bint is_all,
                 if state != SOUND:
                     _refuse(state)
                 begin = at
-                if kind == BYTES or kind == NUMBER:
+                if kind == BYTES or kind == NUMBER or kind == TEXT:
                     if number & 1:
                         _refuse(NEGATIVE)
                     if (number >> 1) > <uint64_t> (end - at):

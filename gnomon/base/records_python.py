@@ -16,7 +16,8 @@ import numpy.typing as npt
 from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
 
 VERSION = 2  # of the functions here: a compiled module of another version is not used
-LONG, BYTES, BOOLEAN, FLOAT, DOUBLE, NUMBER, LINK = range(7)  # NUMBER: bytes that are a big-endian integer
+# NUMBER: bytes that are a big-endian integer. `locate` alone has TEXT, bytes in UTF-8, and INT, a number of 32 bits.
+LONG, BYTES, BOOLEAN, FLOAT, DOUBLE, NUMBER, LINK, TEXT, INT = range(9)
 NONE = 255
 FIELD = 3  # bytes of a field in a plan
 WIDTHS = {BOOLEAN: 1, FLOAT: 4, DOUBLE: 8}
@@ -96,12 +97,17 @@ def locate(data, count, at, is_all):
     return starts, columns, links
 """
 INDENT = " " * 8
-READS = {LONG: READ_LONG, LINK: READ_LONG, BYTES: READ_BYTES, NUMBER: READ_BYTES}
+READS = {
+    **dict.fromkeys((LONG, LINK, INT), READ_LONG),
+    **dict.fromkeys((BYTES, NUMBER, TEXT), READ_BYTES),
+}
 VALUES = {  # the expression of a value, after the code above has run
     LONG: "(n >> 1) ^ -(n & 1)",
     LINK: "(n >> 1) ^ -(n & 1)",
     BYTES: "data[begin:at]",
     NUMBER: "integer(data[begin:at])",
+    TEXT: "data[begin:at].decode()",
+    INT: "int32((n >> 1) ^ -(n & 1))",
     BOOLEAN: "data[at - 1] != 0",
     FLOAT: "float32(data, at - 4)[0]",
     DOUBLE: "float64(data, at - 8)[0]",
@@ -124,6 +130,7 @@ def _function(plan: bytes, columns: int) -> Callable[[bytes, int, int, bool], Lo
     adds = ", ".join([f"add{i}" for i in range(columns)] + ["mark"])
     names: dict[str, object] = {
         "integer": _integer,
+        "int32": _int32,
         "float32": struct.Struct("<f").unpack_from,
         "float64": struct.Struct("<d").unpack_from,
     }
@@ -133,6 +140,12 @@ def _function(plan: bytes, columns: int) -> Callable[[bytes, int, int, bool], Lo
 
 def _integer(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
+
+
+def _int32(value: int) -> int:
+    if not -(1 << 31) <= value < 1 << 31:  # Avro's int is a long on disk
+        raise ValueError(f"{value} exceeds 32 bits")
+    return value
 
 
 def _field_code(kind: int, null_branch: int, column: int) -> str:

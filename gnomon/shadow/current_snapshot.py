@@ -53,7 +53,7 @@ from gnomon.shadow.storage import (
     in_order,
     is_local,
     join,
-    looked_twice,
+    looked_again,
     looking_again,
 )
 
@@ -349,11 +349,15 @@ class CurrentSnapshot:
             if self.state.view is state.view and not lacks_a_file:
                 return answer
         while True:
-            state = self.state
-            remote = state.source is not None and state.source.storage.is_remote
-            storage = state.source.storage if state.source is not None and remote else self._storage
+            state = self._state if self._check is None else self.state
             try:
-                answer, lacks_a_file = looked_twice(storage, partial(read, state), (DamagedIndexFile, DamagedSource))
+                try:
+                    answer, lacks_a_file = read(state)
+                except (DamagedIndexFile, DamagedSource):
+                    source = state.source
+                    if not (self._storage.is_remote or (source is not None and source.storage.is_remote)):
+                        raise
+                    answer, lacks_a_file = looked_again(partial(read, state))
                 if not lacks_a_file or not self._moved_from(state.view):
                     return answer
             except IndexFileGone:

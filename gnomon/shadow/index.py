@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import pyarrow as pa
 
+from gnomon.btree.blocks import LookupStats
 from gnomon.shadow.current_snapshot import (
     CACHE_BYTES,
     DEFAULT_SETTINGS,
@@ -30,15 +31,19 @@ from gnomon.shadow.fetch import (
     answers,
 )
 from gnomon.shadow.lookup import (
+    DEFAULTS,
     Cursor,
+    Hits,
     KeyStatistics,
     Lookup,
     LookupOptions,
     OrderedEntries,
+    ParsedKey,
     RangeQuery,
     Search,
     entry_rows,
     key_statistics,
+    parse_key,
     parse_keys,
 )
 from gnomon.shadow.metadata import (
@@ -68,6 +73,7 @@ NUMBERED = ("parquet", "orc")  # formats whose pointers are row numbers
 MOST_FILTERS = 64  # filters of a key: more take long to check
 
 
+FIRST = LookupOptions(most_hits=1)
 PAGE_ROWS = 1000  # of a range, read together
 Result = TypeVar("Result")
 
@@ -196,7 +202,7 @@ class Index:
     def lookup(self, key: object, where: Mapping[str, object] | None = None) -> list[Pointer]:
         """The pointers of a key's rows, from the index alone."""
         self._view.spec.entries.check_source("a key-value folder has no pointers; read its rows by get", self.location)
-        return [hit.pointer for hit in self._found(Query([key], FetchStats(), where)).hits[0]]
+        return [hit.pointer for hit in self._hits(key, where, DEFAULTS, None)]
 
     def positions(
         self, keys: Sequence[object], where: Mapping[str, object] | None = None
@@ -218,7 +224,7 @@ class Index:
 
     def contains(self, key: object, where: Mapping[str, object] | None = None, stats: FetchStats | None = None) -> bool:
         """Whether a covered row has this key, from the index alone."""
-        return bool(self._found(Query([key], stats or FetchStats(), where, limit=1)).hits[0].matches)
+        return self._hits(key, where, FIRST, stats).matches > 0
 
     def get(
         self,
@@ -444,19 +450,45 @@ class Index:
         """The hits of the keys of a query, from the index alone."""
         return self._answer(query, lambda _, found: found, None)
 
+    def _hits(
+        self, key: object, where: Mapping[str, object] | None, options: LookupOptions, stats: FetchStats | None
+    ) -> Hits:
+        """The hits of one key, from the index alone. A trace of `stats` is used."""
+        if stats is not None and stats.trace is not None:
+            options = options._replace(trace=stats.trace)
+
+        def read(state: State) -> tuple[Hits, bool]:
+            start = time.perf_counter_ns()
+            return self._search(state, [parse_key(key, state.view.spec)], where, options, stats, start)[0], False
+
+        return self._current.answer(read)
+
     def _find(self, state: State, query: Query, ahead: Ahead | None) -> Found:
-        start = time.perf_counter_ns()
-        view, stats = state.view, query.stats
+        start, view, stats = time.perf_counter_ns(), state.view, query.stats
         opens = None if ahead is None or state.fetcher is None else partial(ahead.begin, state.fetcher, view.spec)
         wanted = parse_keys(query.keys, view.spec)
-        where = view.where(query.where)
         options = LookupOptions(*query.most_of_a_key, query.each, stats.trace, opens)
-        hits = Search(self._lookup, view, wanted, where, options).find(stats.index)
+        return Found(view, wanted, self._search(state, wanted, query.where, options, stats, start))
+
+    def _search(
+        self,
+        state: State,
+        keys: Sequence[ParsedKey],
+        where: Mapping[str, object] | None,
+        options: LookupOptions,
+        stats: FetchStats | None,
+        start_ns: int,
+    ) -> list[Hits]:
+        """The hits of each key, from the index alone, in a look-up that began then."""
+        view = state.view
+        cost = LookupStats() if stats is None else stats.index
+        hits = Search(self._lookup, view, keys, view.where(where), options).find(cost)
         if state.fetcher is not None:
             state.fetcher.files.leave_to_pages(self._cache_bytes - self._lookup.cache_bytes)
-        stats.snapshot = view.snapshot.number
-        stats.add_lookup(start)
-        return Found(view, wanted, hits)
+        if stats is not None:
+            stats.snapshot = view.snapshot.number
+            stats.add_lookup(start_ns)
+        return hits
 
 
 def _schemas(state: State, missing: Sequence[str]) -> Iterator[pa.Schema]:

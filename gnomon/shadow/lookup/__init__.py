@@ -37,7 +37,7 @@ from gnomon.shadow.lookup.index_files import (
 from gnomon.shadow.lookup.key_statistics import KeyStatistics, Piece, distinct_rows, key_statistics
 from gnomon.shadow.lookup.ordered import Cursor, OrderedEntries, RangeQuery
 from gnomon.shadow.lookup.plan import Keys, Lookup, ParsedKey, Plan, buckets_of_keys, parse_key, parse_keys
-from gnomon.shadow.lookup.point import Hit, Hits, InFile, LookupOptions, Search
+from gnomon.shadow.lookup.point import DEFAULTS, Hit, Hits, InFile, LookupOptions, Search
 from gnomon.shadow.lookup.ranges import (
     AT_LEAST,
     AT_MOST,
@@ -55,6 +55,7 @@ __all__ = [
     "AT_LEAST",
     "AT_MOST",
     "BEGINS",
+    "DEFAULTS",
     "FILTER_FOLDER",
     "INDEX_FILE_SUFFIX",
     "KEY",

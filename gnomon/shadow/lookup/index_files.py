@@ -238,19 +238,25 @@ class IndexFileCache:
         self._open: ByteCache[BTreeReader] = ByteCache(self._cache_bytes)
         self._leaves: ByteCache[Block] = ByteCache(cache_bytes // LEAVES_SHARE)
 
-    @contextmanager
-    def use(self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats) -> Iterator[BTreeReader]:
+    def use(
+        self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats
+    ) -> AbstractContextManager[BTreeReader]:
         """An index file, open."""
         whole = self.reads_whole(entry)
+        used = self._open.use(entry.path, partial(self._opened, view, segment, entry, stats, whole))
+        return self._forgetting(used) if whole and view.index_bytes > self._cache_bytes else used
 
-        def opened() -> BTreeReader:
-            leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
-            return open_index_file(self._storage, SegmentFile(segment, entry), view.spec, stats, whole, leaves)
+    def _opened(
+        self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats, whole: bool
+    ) -> BTreeReader:
+        leaves = CacheShare(self._leaves, entry.path)  # files never change, and no two have the same path
+        return open_index_file(self._storage, SegmentFile(segment, entry), view.spec, stats, whole, leaves)
 
-        with self._open.use(entry.path, opened) as tree:
+    @contextmanager
+    def _forgetting(self, used: AbstractContextManager[BTreeReader]) -> Iterator[BTreeReader]:
+        with used as tree:
             yield tree
-            if whole and view.index_bytes > self._cache_bytes:
-                tree.forget_leaves()
+            tree.forget_leaves()
 
     def reads_whole(self, entry: IndexFileEntry) -> bool:
         """Whether to read an index file whole when it is opened. From a remote store a few MB take as long as a few
@@ -268,14 +274,19 @@ class IndexFileCache:
         return tree is not None and tree.is_whole
 
     @property
+    def is_remote(self) -> bool:
+        """Whether a search of an index file that is not in memory is a round trip."""
+        return self._storage.is_remote
+
+    @property
     def root(self) -> str:
         """Where the index lies."""
         return self._storage.root
 
     @property
-    def cache_bytes(self) -> int:
-        """Bytes of the open index files and of the leaves."""
-        return self._open.cache_bytes + self._leaves.cache_bytes
+    def caches(self) -> tuple[ByteCache[BTreeReader], ByteCache[Block]]:
+        """The caches of the open index files, and of the leaves."""
+        return self._open, self._leaves
 
     @property
     def counts(self) -> dict[str, CacheCounts]:
@@ -347,8 +358,8 @@ class BloomFilters:
         return found is not None and found.is_whole
 
     @property
-    def cache_bytes(self) -> int:
-        return self._open.cache_bytes
+    def caches(self) -> tuple[ByteCache[BloomFilterReader]]:
+        return (self._open,)
 
     @property
     def counts(self) -> CacheCounts:

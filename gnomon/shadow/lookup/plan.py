@@ -1,7 +1,6 @@
 """Keys to the index files that may hold them: by hash and partitions, and by Bloom filters, for one key as for many."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,12 +18,12 @@ from gnomon.shadow.storage import CacheCounts, Storage
 from gnomon.shadow.tables import as_partition_value
 from gnomon.shadow.values import key_batch, read_key, typed_key, typed_keys
 
+PLAIN = frozenset((str, int))  # types of the values of one column alone
 FEW_KEYS = 16  # up to this number, keys are hashed faster one by one
 Where = tuple[tuple[str, Stored], ...]  # partition columns with a value each
 
 
-@dataclass(frozen=True)
-class ParsedKey:
+class ParsedKey(NamedTuple):
     """A requested key: its stored columns in stored form, and its partition values."""
 
     stored: Key
@@ -36,18 +35,22 @@ def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
 
     Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
     invalid key."""
-    names = [column.name for column in spec.keys]
-    if isinstance(key, Mapping):
+    values: Sequence[object]
+    if type(key) in PLAIN:
+        values = (key,)
+    elif isinstance(key, Mapping):
+        names = [column.name for column in spec.keys]
         if set(key) != set(names):
             raise UsageError(
                 f"the key needs the columns {', '.join(names)}; found {', '.join(map(str, key)) or 'none'}"
             )
         values = [key[name] for name in names]
     elif isinstance(key, (tuple, list)):
-        values = list(key)
+        values = key
     else:
-        values = [key]
-    if len(values) != len(names):
+        values = (key,)
+    if len(values) != len(spec.keys):
+        names = [column.name for column in spec.keys]
         raise UsageError(f"the key has {len(names)} columns ({', '.join(names)}); found {len(values)} values")
     return parse_values(values, spec)
 
@@ -75,7 +78,7 @@ def parse_values(values: Sequence[object], spec: IndexSpec) -> ParsedKey:
     stored: list[Any] = []
     where: list[tuple[str, Stored]] = []
     for column, value in zip(spec.keys, values, strict=False):
-        if isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
+        if type(value) not in PLAIN and isinstance(value, (pa.Scalar, np.datetime64, np.timedelta64)):
             array = pa.array(np.array([value])) if isinstance(value, np.generic) else pa.repeat(value, 1)
             value = typed_key(array, column, "the key", all_held=True)[0].as_py()
         if column.partition:
@@ -94,6 +97,8 @@ class Keys:
         self._types, self._bucketing = spec.key_types, spec.bucketing
         self._columns = columns
         self._few = columns is None and len(stored) <= FEW_KEYS
+        self._buckets: Numbers | None = None
+        self._hashes: Numbers | None = None
 
     @cached_property
     def _given(self) -> Sequence[pa.Array]:
@@ -105,19 +110,23 @@ class Keys:
     def _plain(self) -> list[pa.Array]:
         return list(map(plain_column, self._given, self._types))
 
-    @cached_property
+    @property
     def buckets(self) -> Numbers:
-        if self._few:
-            return [self._bucketing.of(key) for key in self.stored]
-        buckets = self._bucketing.of_columns(self._given, self._plain)
-        return buckets.tolist() if self._columns is None else buckets
+        if self._buckets is None:  # not by `cached_property`, whose lock takes longer than the hash of a key
+            if self._few:
+                self._buckets = list(map(self._bucketing.of, self.stored))
+            else:
+                buckets = self._bucketing.of_columns(self._given, self._plain)
+                self._buckets = buckets.tolist() if self._columns is None else buckets
+        return self._buckets
 
-    @cached_property
+    @property
     def hashes(self) -> Numbers:
         """The hashes that Bloom filters take."""
-        if self._few:
-            return [xxhash64(key, self._types) for key in self.stored]
-        return xxhash64_columns(self._plain)
+        if self._hashes is None:
+            few = self._few
+            self._hashes = [xxhash64(key, self._types) for key in self.stored] if few else xxhash64_columns(self._plain)
+        return self._hashes
 
 
 def buckets_of_keys(keys: Sequence[Key], spec: IndexSpec) -> list[int]:
@@ -132,11 +141,12 @@ class Lookup:
         self.storage = storage
         self.filters = BloomFilters(storage, cache_bytes // 2) if filters else None
         self.index_files = IndexFileCache(storage, cache_bytes - (cache_bytes // 2 if filters else 0))
+        self._caches = (*self.index_files.caches, *(self.filters.caches if self.filters is not None else ()))
 
     @property
     def cache_bytes(self) -> int:
         """The bytes that the caches hold."""
-        return self.index_files.cache_bytes + (0 if self.filters is None else self.filters.cache_bytes)
+        return sum([cache.cache_bytes for cache in self._caches])
 
     @property
     def cache_counts(self) -> dict[str, CacheCounts]:
@@ -189,9 +199,7 @@ class Plan:
         for number, places in _grouped(numbers):
             selection, bucket = divmod(number, buckets)
             if partitions := self._partitions[selection]:
-                folders = view.spec.folders_of(partitions)
-                files = [found for folder in folders for found in view.files_of(folder, bucket)]
-                yield Group(places, partitions, files)
+                yield Group(places, partitions, view.files_in(partitions, bucket))
 
     def filter_pays(self, entry: IndexFileEntry, keys: int, spread: bool) -> bool:
         """Whether to read the Bloom filter of an index file before a search for a number of keys. `spread`: a key may

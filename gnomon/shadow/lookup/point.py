@@ -3,8 +3,7 @@ saves reads, remote files concurrently. An entry is live only if its own segment
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -73,7 +72,7 @@ class InFile(NamedTuple):
 
     segment: Segment
     entry: IndexFileEntry
-    places: list[int]
+    places: Sequence[int]
 
 
 class FileAnswer(NamedTuple):
@@ -84,8 +83,7 @@ class FileAnswer(NamedTuple):
     stats: LookupStats
 
 
-@dataclass(frozen=True)
-class LookupOptions:
+class LookupOptions(NamedTuple):
     """Options of a look-up. `most_hits` and, in a key-value folder, `most_bytes` of their values limit the hits kept
     for each key; None is no limit. `collect_errors`: the error of an index file becomes the answer for its keys, and is
     not raised. `trace` gets each step. `before_reads` is called with the remote index files before they are read."""
@@ -98,6 +96,7 @@ class LookupOptions:
 
 
 DEFAULTS = LookupOptions()
+ONLY = (0,)  # the place of the only key
 
 
 class Search:
@@ -116,18 +115,35 @@ class Search:
         self._view = view
         self._options = options
         self._trace = options.trace
-        with step_of(options.trace, "key") as step:
-            self._keys = [key.stored for key in keys]
-            hashed = Keys(view.spec, self._keys)
-            chosen = {key.where: view.partitions_of(where or {}, key.where) for key in keys}
-            numbers = {one: number for number, one in enumerate(chosen)}
-            self._partitions = [chosen[key.where] for key in keys]
-            self._plan = Plan(lookup, view, hashed, list(chosen.values()), [numbers[key.where] for key in keys])
-            groups = list(self._plan.groups())
-            self._files = _files(groups)
-            self._spread = any(len(group.files) > 1 for group in groups)
-            bucket = hashed.buckets[0] if len(keys) == 1 else None
+        self._keys = [key.stored for key in keys]
+        self._hashed = Keys(view.spec, self._keys)
+        if options.trace is None:
+            self._choose(keys, where or {})
+            return
+        with options.trace.step("key", None, None) as step:
+            self._choose(keys, where or {})
+            bucket = self._hashed.buckets[0] if len(keys) == 1 else None
             step.say(keys=len(keys), bucket=bucket, index_files=len(self._files))
+
+    def _choose(self, keys: Sequence[ParsedKey], where: Mapping[str, Collection[Stored]]) -> None:
+        """Choose the index files to search, and the partitions."""
+        view = self._view
+        if len(keys) == 1:
+            partitions = view.partitions_of(where, keys[0].where)
+            self._partitions = [partitions]
+            self._plan = Plan(self._lookup, view, self._hashed, self._partitions, [0])
+            found = view.files_in(partitions, self._hashed.buckets[0])
+            self._files = [InFile(segment, entry, ONLY) for segment, entry in found]
+            self._spread = len(found) > 1
+            return
+        chosen = {key.where: view.partitions_of(where, key.where) for key in keys}
+        numbers = {one: number for number, one in enumerate(chosen)}
+        self._partitions = [chosen[key.where] for key in keys]
+        selections = [numbers[key.where] for key in keys]
+        self._plan = Plan(self._lookup, view, self._hashed, list(chosen.values()), selections)
+        groups = list(self._plan.groups())
+        self._files = _files(groups)
+        self._spread = any(len(group.files) > 1 for group in groups)
 
     def find(self, stats: LookupStats) -> list[Hits]:
         """The hits of each key, by partition, then by segment, then in the order of the index file."""
@@ -135,24 +151,28 @@ class Search:
             remote := [file for file in self._files if not self._index_files.needs_no_round_trip(file.entry)]
         ):
             self._options.before_reads(remote)
-        hits_of_key: dict[int, Hits] = {}
+        found: list[Hits | None] = [None] * len(self._keys)
         most, flat = self._options.most_hits, self._view.spec.flat
         for answer in self._answers(stats):
             stats.add(answer.stats)
             for number, hits in zip(answer.places, answer.hits, strict=True):
-                if number in hits_of_key:
-                    hits_of_key[number].take(hits, most, flat)
+                before = found[number]
+                if before is None:
+                    found[number] = hits
                 else:
-                    hits_of_key[number] = hits
-        for hits in hits_of_key.values() if flat else ():
+                    before.take(hits, most, flat)
+        hits_of_key = [Hits() if hits is None else hits for hits in found]
+        for hits in hits_of_key if flat else ():
             hits.cut(most, flat)
-        return [hits_of_key[number] if number in hits_of_key else Hits() for number in range(len(self._keys))]
+        return hits_of_key
 
     def _answers(self, stats: LookupStats) -> Iterator[FileAnswer]:
         """The answer of each file, in the order of the files."""
         work = [(file, self._plan.filter_pays(file.entry, len(file.places), self._spread)) for file in self._files]
         if len(self._keys) == 1 and self._trace is None:
             work = self._without_excluded(work, stats)
+        if not self._index_files.is_remote:
+            return (self._answer(file, filtered, False) for file, filtered in work)
         few = len(work) <= FEW_FILES and sum([file.entry.size for file, _ in work]) <= FEW_BYTES
         calls = [partial(self._answer, file, filtered, few) for file, filtered in work]
         rounds = sum([not self._index_files.needs_no_round_trip(file.entry) for file, _ in work])
@@ -164,9 +184,12 @@ class Search:
         filtered_entries = [file.entry for file, filtered in work if filtered]
         if not filtered_entries:
             return work
-        answers = iter(self._plan.cached_answers(filtered_entries, stats))
-        answered = [(file, next(answers) if filtered else True) for file, filtered in work]
-        return [(file, answer is None) for file, answer in answered if answer is not False]
+        answers, left = iter(self._plan.cached_answers(filtered_entries, stats)), []
+        for file, filtered in work:
+            answer = next(answers) if filtered else True
+            if answer is not False:
+                left.append((file, answer is None))
+        return left
 
     def _answer(self, file: InFile, filtered: bool, few: bool) -> FileAnswer:
         check_deadline(f"{self._index_files.root}/{file.entry.path}")
@@ -211,28 +234,41 @@ class Search:
 
     def _hits(self, file: InFile, places: Sequence[int], stats: LookupStats) -> list[Hits]:
         """The hits of the keys at some places."""
-        entry = file.entry
-        with ExitStack() as stack:
-            with step_of(self._trace, "index_file", entry.path, stats) as step:
-                tree = stack.enter_context(self._index_files.use(self._view, file.segment, entry, stats))
-                step.say(entries=tree.entries)
-            of_file = FileHits(self._view, file.segment, entry, self._index_files.root, self._options)
-            keys, partitions = [self._keys[i] for i in places], [self._partitions[i] for i in places]
-            begin, before = time.perf_counter_ns(), (stats.reads, stats.bytes, stats.nodes)
-            try:
+        entry, trace = file.entry, self._trace
+        keys, partitions = self._keys, self._partitions
+        if len(keys) > 1:
+            keys, partitions = [keys[i] for i in places], [partitions[i] for i in places]
+        of_file = FileHits(self._view, file.segment, entry, self._index_files.root, self._options)
+        used = self._index_files.use(self._view, file.segment, entry, stats)
+        if trace is None:
+            with used as tree:
                 found = of_file.find(tree, keys, partitions, stats)
-            finally:
-                if self._trace is not None:
-                    self._trace_nodes(self._trace, entry, stats, before, begin)
-        if not any(hits.matches for hits in found):
-            self._lookup.record_miss(entry)
+        else:
+            with ExitStack() as stack:
+                with trace.step("index_file", entry.path, stats) as step:
+                    tree = stack.enter_context(used)
+                    step.say(entries=tree.entries)
+                with self._traced_nodes(trace, entry, stats):
+                    found = of_file.find(tree, keys, partitions, stats)
+        for hits in found:
+            if hits.matches:
+                return found
+        self._lookup.record_miss(entry)
         return found
+
+    @contextmanager
+    def _traced_nodes(self, trace: Trace, entry: IndexFileEntry, stats: LookupStats) -> Iterator[None]:
+        """Trace the nodes that the block visits. The many leaves of a key with very many entries, which are read in
+        long ranges, are one step."""
+        begin_ns, before = time.perf_counter_ns(), (stats.reads, stats.bytes, stats.nodes)
+        try:
+            yield
+        finally:
+            self._trace_nodes(trace, entry, stats, before, begin_ns)
 
     def _trace_nodes(
         self, trace: Trace, entry: IndexFileEntry, stats: LookupStats, before: tuple[int, int, int], begin_ns: int
     ) -> None:
-        """Trace the nodes that were visited since the given counts. The many leaves of a key with very many entries,
-        which are read in long ranges, are one step."""
         visits = stats.visits or []
         for visit in visits:
             own = {"level": visit.level, "entries": visit.records}
@@ -255,7 +291,9 @@ def _files(groups: Sequence[Group]) -> list[InFile]:
     files: dict[str, InFile] = {}
     for group in groups:
         for found in group.files:
-            files.setdefault(found.file.path, InFile(*found, [])).places.extend(group.places)
+            known = files.setdefault(found.file.path, InFile(*found, []))
+            assert isinstance(known.places, list)
+            known.places.extend(group.places)
     return sorted(files.values(), key=lambda file: (file.entry.partition, file.entry.bucket))
 
 
@@ -266,18 +304,18 @@ class FileHits:
         self._spec = view.spec
         self._segment = segment
         self._entry = entry
-        self._where = f"{root}/{entry.path}"
+        self._root = root
         self._liveness = Liveness(view.spec, segment, entry, root)
         self._most = options.most_hits
+        self._most_bytes = options.most_bytes
         self._value_bytes = view.spec.entries.value_bytes(options.most_bytes)
-        self._is_bound = options.most_hits is not None or options.most_bytes is not None
 
     def find(
         self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
     ) -> list[Hits]:
         """The hits of each key. `partitions` has the requested partitions of each key, by which a flat index is
         filtered."""
-        most = self._most_objects() if self._is_bound else None
+        most = None if self._most is None and self._most_bytes is None else self._most_objects()
         try:
             answers = tree.get_many(keys, stats, most)
         except TooMany:
@@ -302,7 +340,7 @@ class FileHits:
 
     def _hits(self, values: Sequence[Key]) -> list[Hit]:
         """The hits of entries from their values in stored form."""
-        hits = []
+        hits: list[Hit] = []
         kind, included = self._spec.entries, len(self._spec.include)
         for value in values:
             file = self._liveness.source_file(kind.file_name(self._segment, self._entry.partition, value))
@@ -327,7 +365,7 @@ class FileHits:
         hits_by_key = [Hits() for _ in keys]
         sizes = [0] * len(keys)
         for piece in tree.match(batch.keys, [column.name for column in columns], stats):
-            check_deadline(self._where)
+            check_deadline(f"{self._root}/{self._entry.path}")
             for place, rows, files in self._by_key(piece):
                 for i in requests[place]:
                     kept = self._kept(hits_by_key[i], rows, files, partitions[i])

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnomon.btree import bucket_of
-from gnomon.btree.hashing import buckets_of, plain_column
+from gnomon.btree.hashing import buckets_of, plain_column, spark_hash
 from gnomon.btree.key_types import Stored
 from gnomon.btree.keys import Key, OrderKey, bisect, comparable, key_order, order_key, stored_array, stored_values
 
@@ -48,7 +47,7 @@ class HashBuckets:
 
     def of(self, key: Key) -> int:
         """The bucket of a key in stored form."""
-        return bucket_of(key, self.types, self.number)
+        return spark_hash(key, self.types) % self.number
 
     def of_columns(self, columns: Sequence[pa.Array], plain: Sequence[pa.Array] | None = None) -> Ints:
         """The bucket of each row of key columns. `plain` are the columns in plain form, where the caller has them."""

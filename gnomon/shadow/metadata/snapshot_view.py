@@ -34,6 +34,7 @@ from gnomon.shadow.metadata.spec import IndexSpec, check_names, no_column
 from gnomon.shadow.storage import Storage, looking_again
 from gnomon.shadow.tables import NULL_VALUE, check_where, matches, shortened, stored_partition
 
+MOST_KEPT = 1 << 20  # partitions, times the buckets whose index files are known
 UNCHANGING = (SEGMENT_FOLDER, MASKS_FOLDER)  # folders of files that a snapshot names with size and CRC
 
 
@@ -44,7 +45,7 @@ class View:
     snapshot: Snapshot
     segments: tuple[Segment, ...]
 
-    @property
+    @cached_property
     def spec(self) -> IndexSpec:
         return self.snapshot.spec
 
@@ -80,14 +81,20 @@ class View:
         self, where: Mapping[str, Collection[Stored]], key: Sequence[tuple[str, Stored]]
     ) -> Collection[str]:
         """The partitions, in order, that have the values of a `where` and a key's values of partition columns."""
+        named: Collection[str]
         if not key:
-            named: Collection[str] = self.partition_values.keys()
+            named = self._everywhere
         else:
             columns, values = zip(*key, strict=True)
             named = self.partitions_by(columns).get(values, ())
         if not where:
             return named
         return dict.fromkeys(name for name in named if matches(self.partition_values[name], where)).keys()
+
+    @cached_property
+    def _everywhere(self) -> Collection[str]:
+        """All partitions, in order."""
+        return self.partition_values.keys()
 
     def partitions_by(self, columns: tuple[str, ...]) -> Mapping[tuple[Stored, ...], Collection[str]]:
         """The partitions, in order, by their values of some partition columns."""
@@ -117,6 +124,25 @@ class View:
     def files_of(self, folder: str, bucket: int) -> Sequence[SegmentFile]:
         """The index files of a folder that may hold keys of a bucket of the spec, in the order of the segments."""
         return self.index_files.get((folder, bucket % self.spec.buckets_in(folder)), ())
+
+    def files_in(self, partitions: Collection[str], bucket: int) -> Sequence[SegmentFile]:
+        """The index files of some partitions that may hold keys of a bucket, by partition, then by segment."""
+        if partitions is not self._everywhere:
+            return self._found_in(partitions, bucket)
+        found = self._of_buckets.get(bucket)
+        if found is None:
+            if len(self._of_buckets) * len(partitions) > MOST_KEPT:
+                self._of_buckets.clear()
+            found = self._of_buckets[bucket] = self._found_in(partitions, bucket)
+        return found
+
+    def _found_in(self, partitions: Collection[str], bucket: int) -> Sequence[SegmentFile]:
+        return [file for folder in self.spec.folders_of(partitions) for file in self.files_of(folder, bucket)]
+
+    @cached_property
+    def _of_buckets(self) -> dict[int, Sequence[SegmentFile]]:
+        """The index files of all partitions, by bucket, as far as look-ups have asked."""
+        return {}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

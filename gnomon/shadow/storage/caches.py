@@ -37,7 +37,7 @@ class ByteCache(Generic[V]):
         self._limit = limit
         self._values: OrderedDict[Hashable, V] = OrderedDict()
         self._sizes: dict[Hashable, int] = {}
-        self._total = 0
+        self.cache_bytes = 0  # of all values, as counted after their last use
         self._hits = self._misses = 0
         self._lock = threading.Lock()
 
@@ -47,23 +47,6 @@ class ByteCache(Generic[V]):
         If two threads both make it, one of the two values is kept. A value that is dropped while in use stays
         usable."""
         return _Use(self, key, make)
-
-    def _begin_use(self, key: Hashable, make: Callable[[], V]) -> V:
-        with self._lock:
-            value = self._values.get(key)
-            self._hits += value is not None
-        if value is None:
-            value = make()
-            with self._lock:
-                self._misses += 1
-                value = self._values.setdefault(key, value)
-        return value
-
-    def _end_use(self, key: Hashable, value: V) -> None:
-        size = value.cache_bytes
-        with self._lock:
-            if self._values.get(key) is value:
-                self._account(key, size)
 
     def get_kept(self, keys: Iterable[Hashable]) -> list[V | None]:
         """The cached values of these keys, which then count as used last. What is not cached counts as no miss: the
@@ -101,13 +84,14 @@ class ByteCache(Generic[V]):
         """Drop a value that is no longer right."""
         with self._lock:
             if self._values.pop(key, None) is not None:
-                self._total -= self._sizes.pop(key, 0)
+                self.cache_bytes -= self._sizes.pop(key, 0)
 
     def resize(self, limit: int) -> None:
         """Set the most bytes that the cache holds. The excess is dropped."""
         with self._lock:
             self._limit = limit
-            self._shrink(0)
+            if self.cache_bytes > limit:
+                self._shrink(0)
 
     def peek(self, key: Hashable) -> V | None:
         """The cached value, if there is one; it is not counted as used."""
@@ -116,25 +100,22 @@ class ByteCache(Generic[V]):
 
     def _account(self, key: Hashable, size: int) -> None:
         self._values.move_to_end(key)
-        self._total += size - self._sizes.get(key, 0)
-        self._sizes[key] = size
-        self._shrink(1)
+        grown = size - self._sizes.get(key, 0)
+        if grown:
+            self.cache_bytes += grown
+            self._sizes[key] = size
+            self._shrink(1)
 
     def _shrink(self, least: int) -> None:
         """Drop values until the limit is met, but keep the last `least` ones."""
-        while self._total > self._limit and len(self._values) > least:
+        while self.cache_bytes > self._limit and len(self._values) > least:
             dropped, _ = self._values.popitem(last=False)
-            self._total -= self._sizes.pop(dropped, 0)
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of all values, as counted after their last use."""
-        return self._total
+            self.cache_bytes -= self._sizes.pop(dropped, 0)
 
     @property
     def counts(self) -> CacheCounts:
         with self._lock:
-            return CacheCounts(self._hits, self._misses, self._total)
+            return CacheCounts(self._hits, self._misses, self.cache_bytes)
 
 
 class _Use(AbstractContextManager[V]):
@@ -147,13 +128,25 @@ class _Use(AbstractContextManager[V]):
         self._cache, self._key, self._make = cache, key, make
 
     def __enter__(self) -> V:
-        self._value = self._cache._begin_use(self._key, self._make)
-        return self._value
+        cache, key = self._cache, self._key
+        with cache._lock:
+            value = cache._values.get(key)
+            cache._hits += value is not None
+        if value is None:
+            value = self._make()
+            with cache._lock:
+                cache._misses += 1
+                value = cache._values.setdefault(key, value)
+        self._value = value
+        return value
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._cache._end_use(self._key, self._value)
+        cache, key, size = self._cache, self._key, self._value.cache_bytes
+        with cache._lock:
+            if cache._values.get(key) is self._value:
+                cache._account(key, size)
 
 
 class CacheShare(Generic[V]):

@@ -109,6 +109,11 @@ def looked_twice(storage: Readable, look: Callable[[], Result], doubtful: tuple[
     except doubtful:
         if not storage.is_remote:
             raise
+    return looked_again(look)
+
+
+def looked_again(look: Callable[[], Result]) -> Result:
+    """The result of a second look at a file, after a pause."""
     remaining = left()
     time.sleep(PAUSE if remaining is None else min(PAUSE, remaining))
     with looking_again():

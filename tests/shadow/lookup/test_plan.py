@@ -12,7 +12,7 @@ from gnomon.btree.blocks import LookupStats
 from gnomon.btree.keys import Key, stored_array
 from gnomon.shadow import OpenIndex
 from gnomon.shadow.lookup.plan import FEW_KEYS, Keys, Lookup, Plan
-from gnomon.shadow.metadata import KeyColumn
+from gnomon.shadow.metadata import KeyColumn, snapshot_view
 from gnomon.shadow.storage import storage_at
 from tests.opened import open_index
 from tests.shadow.make_index import index_source, write_source
@@ -71,3 +71,19 @@ def test_keys_of_which_none_is_left_have_no_group(index: OpenIndex, kind: str) -
 def test_keys_without_a_partition_ask_no_file(index: OpenIndex) -> None:
     plan = Plan(Lookup(storage_at(index.location), 1 << 20), index.view, Keys(index.spec, KEYS[:2]), [()], [0, 0])
     assert list(plan.groups()) == []
+
+
+def test_the_files_of_a_bucket_are_those_of_all_folders_and_few_are_kept(
+    index: OpenIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = index.view
+    every, names = view.partitions_of({}, ()), list(view.partitions)
+    for most, kept in ((0, 1), (1 << 20, 3)):
+        monkeypatch.setattr(snapshot_view, "MOST_KEPT", most)
+        for bucket in [*range(view.spec.buckets)] * 2:
+            folders = view.spec.folders_of(names)
+            expected = [file for folder in folders for file in view.files_of(folder, bucket)]
+            assert expected
+            assert view.files_in(every, bucket) == view.files_in(names, bucket) == expected
+        assert len(view._of_buckets) == kept
+    assert view.files_in([], 0) == []

@@ -2,11 +2,16 @@
 
 import os
 import re
+import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pyarrow as pa
 import pytest
 
+from gnomon.base import kernel
 from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from gnomon.shadow.fetch.source_files import FetchStats
@@ -248,3 +253,28 @@ def test_hives_null_partition_is_asked_for_as_none_or_by_its_name(tmp_path: Path
     assert places(index.lookup(1, where={"p": "__HIVE_DEFAULT_PARTITION__"})) == [(null, 0)]
     assert places(index.lookup(1, where={"p": ""})) == [("p=/a.parquet", 0)]
     assert [row["p"] for row in index.fetch(1)] == ["", "None", None]
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="the loops in Python make more calls")
+def test_a_look_up_of_one_key_in_memory_makes_few_calls(tmp_path: Path) -> None:
+    """Calls of Python functions, which say more of the time of a look-up than a clock does on a busy machine."""
+    write_source(tmp_path / "lake", {"a.parquet": pa.table({"id": pa.array(range(60_000), pa.int64())})})
+    index_source(tmp_path / "lake", tmp_path / "index", ["id"], buckets=2)
+    index = open_index(str(tmp_path / "index"))
+
+    def calls(ask: Callable[[int], object], key: int) -> int:
+        ask(key)
+        counted = Counter[str]()
+        sys.setprofile(lambda frame, event, of: counted.update([event]))
+        try:
+            ask(key)
+        finally:
+            sys.setprofile(None)
+        return counted["call"]
+
+    absent = [60_000 + number for number in range(20)]
+    assert not any(index.contains(key) for key in absent)  # so that filters pay, and are in memory
+    keys = range(1, 60_000, 1777)
+    assert median(calls(index.contains, key) for key in keys) <= 105
+    assert median(calls(index.lookup, key) for key in keys) <= 105
+    assert median(calls(index.contains, key) for key in absent) <= 60
