@@ -316,7 +316,7 @@ def _ordered_floats(array: pa.Array) -> pa.Array:
 def _integer_type(name: str, arrow: pa.DataType, avro: str) -> KeyType:
     bits = arrow.bit_width
     compare = _same if bits == 64 else _as_long
-    return KeyType(name, arrow, avro, lambda value: _integer(value, bits), "<q" if bits == 64 else "<i", compare)
+    return KeyType(name, arrow, avro, partial(_integer, bits=bits), "<q" if bits == 64 else "<i", compare)
 
 
 def _moment_type(name: str, arrow: pa.DataType, logical: str, utc: bool) -> KeyType:
@@ -390,6 +390,7 @@ def is_key_type(name: str) -> bool:
     return find_key_type(name) is not None
 
 
+@lru_cache(1024)
 def key_type(name: str) -> KeyType:
     """The type of this name. BTreeError where no column of an index file can have it."""
     found = find_key_type(name)

@@ -242,7 +242,7 @@ class IndexFileCache:
         self, view: View, segment: Segment, entry: IndexFileEntry, stats: LookupStats
     ) -> AbstractContextManager[BTreeReader]:
         """An index file, open."""
-        whole = self.reads_whole(entry)
+        whole = self._storage.is_remote and self.reads_whole(entry)
         used = self._open.use(entry.path, partial(self._opened, view, segment, entry, stats, whole))
         return self._forgetting(used) if whole and view.index_bytes > self._cache_bytes else used
 

@@ -36,9 +36,9 @@ def parse_key(key: object, spec: IndexSpec) -> ParsedKey:
     Values may have the column's type in the index or in the source, or be text. UsageError or KeyTypeError for an
     invalid key."""
     values: Sequence[object]
-    if type(key) in PLAIN:
-        values = (key,)
-    elif isinstance(key, Mapping):
+    if type(key) in PLAIN and len(spec.keys) == 1 and not spec.keys[0].partition:
+        return ParsedKey((read_key(key, spec.keys[0]),))
+    if isinstance(key, Mapping):
         names = [column.name for column in spec.keys]
         if set(key) != set(names):
             raise UsageError(

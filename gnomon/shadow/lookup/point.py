@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +43,16 @@ class Hits(list[Hit]):
     """The first hits of a key. `matches` counts all hits. `too_large`: the first hits exceed the byte limit, so that
     some are missing. `failure` is the error of a failed look-up."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
-        super().__init__()
-        self.matches = 0
-        self.too_large = False
-        self.failure = failure
+    matches = 0
+    too_large = False
+    failure: Exception | None = None
+
+    @classmethod
+    def of(cls, failure: Exception) -> Self:
+        """No hits, but an error."""
+        hits = cls()
+        hits.failure = failure
+        return hits
 
     def take(self, others: "Hits", most: int | None, flat: bool) -> None:
         """Append the hits of another index file."""
@@ -200,7 +205,7 @@ class Search:
         except OF_ONE_FILE as error:
             if not self._options.collect_errors:
                 raise
-            return FileAnswer(file.places, [Hits(error) for _ in file.places], stats)
+            return FileAnswer(file.places, [Hits.of(error) for _ in file.places], stats)
 
     def _counter(self) -> LookupStats:
         return LookupStats(visits=None if self._trace is None else [])
@@ -308,7 +313,8 @@ class FileHits:
         self._liveness = Liveness(view.spec, segment, entry, root)
         self._most = options.most_hits
         self._most_bytes = options.most_bytes
-        self._value_bytes = view.spec.entries.value_bytes(options.most_bytes)
+        no_limit = options.most_bytes is None
+        self._value_bytes = None if no_limit else view.spec.entries.value_bytes(options.most_bytes)
 
     def find(
         self, tree: BTreeReader, keys: Sequence[Key], partitions: Sequence[Collection[str]], stats: LookupStats
