@@ -102,7 +102,8 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from gnomon.shadow.key_sets import KeySet, diff, orphans, unique
-    from gnomon.shadow.maintenance import CompactResult, Record, VacuumResult, compact, history, rebucket, vacuum
+    from gnomon.shadow.maintenance import CompactResult, VacuumResult, compact, rebucket, vacuum
+    from gnomon.shadow.metadata import Record, history
     from gnomon.shadow.polars_scan import scan_polars
     from gnomon.shadow.samples import Samples
     from gnomon.shadow.search import AllVersions, Erasure, find_all_versions, prove_erased
@@ -267,10 +268,10 @@ _MODULES = {
     "orphans": "gnomon.shadow.key_sets",
     "unique": "gnomon.shadow.key_sets",
     "CompactResult": "gnomon.shadow.maintenance",
-    "Record": "gnomon.shadow.maintenance",
+    "Record": "gnomon.shadow.metadata",
     "VacuumResult": "gnomon.shadow.maintenance",
     "compact": "gnomon.shadow.maintenance",
-    "history": "gnomon.shadow.maintenance",
+    "history": "gnomon.shadow.metadata",
     "rebucket": "gnomon.shadow.maintenance",
     "vacuum": "gnomon.shadow.maintenance",
     "AllVersions": "gnomon.shadow.search",

@@ -6,29 +6,16 @@ stores: together as much as pyarrow itself. A look-up of one key needs none of t
 `from gnomon.base.arrow import compute as pc` stands for `import pyarrow.compute as pc`.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+from gnomon.base.later import Later
+
+if TYPE_CHECKING:  # a type checker sees the modules themselves
     from pyarrow import compute, csv, orc, parquet
+else:
+    compute = Later("pyarrow.compute")
+    csv = Later("pyarrow.csv")
+    orc = Later("pyarrow.orc")
+    parquet = Later("pyarrow.parquet")
 
 __all__ = ["compute", "csv", "orc", "parquet"]
-
-
-class _Later:
-    """A module that is imported at the first use of one of its names. Threads may use it at the same time."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self._module), name)
-        setattr(self, name, value)  # the next use is an ordinary attribute
-        return value
-
-
-if not TYPE_CHECKING:  # a type checker sees the modules themselves
-    compute = _Later("pyarrow.compute")
-    csv = _Later("pyarrow.csv")
-    orc = _Later("pyarrow.orc")
-    parquet = _Later("pyarrow.parquet")

@@ -17,14 +17,19 @@ from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-import cramjam
-import lzallright
 import pyarrow as pa
 from isal import isal_zlib
 
 from gnomon.base.errors import check_memory
+from gnomon.base.later import Later
+
+if TYPE_CHECKING:
+    import cramjam
+    import lzallright
+else:
+    cramjam, lzallright = Later("cramjam"), Later("lzallright")
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd
@@ -44,9 +49,6 @@ LIBRARY_ERRORS: tuple[type[Exception], ...] = (
     zlib.error,
     lzma.LZMAError,
     zstd.ZstdError,
-    cramjam.DecompressionError,
-    lzallright.LZOError,
-    lzallright.InputNotConsumed,
     OSError,  # bz2, pyarrow
     ValueError,  # bz2, pyarrow
     EOFError,
@@ -230,7 +232,7 @@ def snappy_length(data: bytes | memoryview) -> int:
         raise CorruptData("a snappy block without a length")
     try:
         return int(cramjam.snappy.decompress_raw_len(data))
-    except LIBRARY_ERRORS as error:
+    except _beside(cramjam.DecompressionError) as error:
         raise _corrupt(error) from error
 
 
@@ -264,7 +266,7 @@ def decompress_lzo(data: bytes | memoryview, limit: int) -> bytes:
     `data`."""
     try:
         content = bytes(lzallright.LZOCompressor.decompress(data))
-    except LIBRARY_ERRORS as error:
+    except _beside(lzallright.LZOError, lzallright.InputNotConsumed) as error:
         raise _corrupt(error) from error
     if len(content) > limit:
         raise BoundExceeded(f"unpacks to more than {limit} bytes")
@@ -275,9 +277,14 @@ def _decompress_into(decompress: Callable[..., int], data: bytes | memoryview, r
     buffer = bytearray(room)
     try:
         length = decompress(data, buffer)
-    except LIBRARY_ERRORS as error:
+    except _beside(cramjam.DecompressionError) as error:
         raise _corrupt(error) from error
     return bytes(memoryview(buffer)[:length])
+
+
+def _beside(*own: type[Exception]) -> tuple[type[Exception], ...]:
+    """The errors of a library that is imported when it is first used, and of all others."""
+    return (*LIBRARY_ERRORS, *own)
 
 
 def _corrupt(error: Exception) -> CorruptData:

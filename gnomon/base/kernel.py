@@ -8,10 +8,9 @@ The compiled modules are an option of the build: pip makes them where it finds a
 import importlib
 import os
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
-from importlib.resources import as_file, files
 from importlib.util import module_from_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from gnomon.base import hashes_python, kernel_python, records_python
@@ -26,7 +25,13 @@ from gnomon.base.kernel_python import (
     unpack_fragments,
     unpack_snappy,
 )
+from gnomon.base.later import Later
 from gnomon.base.records_python import locate, record_columns
+
+if TYPE_CHECKING:
+    from importlib import resources
+else:
+    resources = Later("importlib.resources")
 
 __all__ = [
     "COMPILED",
@@ -75,9 +80,9 @@ def _from_archive(name: str) -> ModuleType:
     so it is loaded from a temporary file, which is not needed afterwards."""
     package, _, stem = name.rpartition(".")
     for suffix in EXTENSION_SUFFIXES:
-        entry = files(package) / f"{stem}{suffix}"
+        entry = resources.files(package) / f"{stem}{suffix}"
         if entry.is_file():
-            with as_file(entry) as path:
+            with resources.as_file(entry) as path:
                 loader = ExtensionFileLoader(name, str(path))
                 module = module_from_spec(ModuleSpec(name, loader, origin=str(path)))
                 loader.exec_module(module)

@@ -11,9 +11,8 @@ from gnomon.commands.exit_codes import FAILED, FOUND
 from gnomon.commands.output import IndexFolder, complain, counted, megabytes, print_json, say
 from gnomon.jobs.files import Access, check_access
 from gnomon.shadow import IndexNotFound, OpenIndex, ShadowError, UsageError, to_json
-from gnomon.shadow.maintenance import Record
-from gnomon.shadow.maintenance import history as read_history
-from gnomon.shadow.metadata import DEEP, RANGE, Diff, IndexSpec, KeyColumn, View, source_of
+from gnomon.shadow.metadata import DEEP, RANGE, Diff, IndexSpec, KeyColumn, Record, View, source_of
+from gnomon.shadow.metadata import history as read_history
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.tables import LakeTable, table_around
 from gnomon.shadow.verify import appends_report, plain_table

@@ -3,20 +3,20 @@
 The files that the table added since are indexed in memory, the files that it removed are left out, and the rows that it
 deleted are masked. The work is bounded: an index that is too far behind is an error, never a part of an answer."""
 
-import secrets
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from gnomon.base.errors import Action
+from gnomon.base.later import Later
 from gnomon.base.readers import MemoryFile
 from gnomon.shadow.errors import IndexBehind, StalePointer, UsageError
 from gnomon.shadow.fetch import Fetcher
-from gnomon.shadow.maintenance import masks_at
 from gnomon.shadow.metadata import (
     IndexSpec,
     KeyColumn,
@@ -29,10 +29,14 @@ from gnomon.shadow.metadata import (
 )
 from gnomon.shadow.storage import ANY_TIME, NO_INODE, FileInfo, OpenFile, ReadStats, Storage, join, source_storage
 from gnomon.shadow.tables import LakeContent, LakeSource, TableVersion, check_constants
-from gnomon.shadow.write import index_locally, stored_columns
 from gnomon.sources import open_source
 from gnomon.sources.nested import WrongPath
 from gnomon.sources.types import parse_ddl
+
+if TYPE_CHECKING:
+    from gnomon.shadow import maintenance, write
+else:  # of an index behind its table alone
+    maintenance, write = Later("gnomon.shadow.maintenance"), Later("gnomon.shadow.write")
 
 NEWEST = "newest-"  # the beginning of the ids of segments in memory
 KEPT = 2  # versions whose index files stay in memory
@@ -164,17 +168,17 @@ class NewestVersion:
         fetcher = Fetcher(root.storage, spec, FETCHER_BYTES)
         added = [_entry(root, spec, info, content) for info in difference.to_index]
         self._check(base, content, sum(file.rows for file in added), "rows", self._limits.rows)
-        segment_id = f"{NEWEST}{secrets.token_hex(8)}"
+        segment_id = f"{NEWEST}{os.urandom(8).hex()}"
         names = [column.name for column in (*spec.stored_keys, *spec.include)]
 
         def scan(file: SourceFileEntry) -> Iterator[list[pa.Array]]:
-            return stored_columns(spec, fetcher.scan(file, names), join(root.location, file.path))
+            return write.stored_columns(spec, fetcher.scan(file, names), join(root.location, file.path))
 
-        written, rows = index_locally(cast(Storage, self._storage), spec, segment_id, scan, added)
+        written, rows = write.index_locally(cast(Storage, self._storage), spec, segment_id, scan, added)
         older = difference.applied_to(base.segments)
         covered = [replace(file, rows=count) for file, count in zip(added, rows, strict=True)]
         ours = Segment(segment_id, tuple(written), tuple(covered))
-        masks = masks_at(cast(Storage, self._storage), spec, [*older, ours], content)
+        masks = maintenance.masks_at(cast(Storage, self._storage), spec, [*older, ours], content)
         segments = tuple(replace(one, masks=masks) for one in (*older, ours) if one.live)
         snapshot = replace(
             base.snapshot,

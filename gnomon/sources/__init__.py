@@ -6,7 +6,8 @@
 - `pointers`         pointers and their columns (docs/reference/formats-and-types.md says what a pointer means)
 - `dione_pointers`   Dione's pointers as ordinals of rows, and as Gnomon's pointers
 - `declared_schema`  a file read with the columns that a catalog's table declares
-- `types`            DDL, exact casts, text and JSON values
+- `types`            DDL, exact casts
+- `literals`         values as text: JSON, cells of CSV
 - `parquet`, `avro`, `orc`, `sequence`, `text`: the formats
 """
 

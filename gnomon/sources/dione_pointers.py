@@ -6,17 +6,22 @@ skip there, which may reach beyond that block (docs/guide/from-dione.md).
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gnomon.base.later import Later
 from gnomon.base.readers import RangeReader
-from gnomon.sources.avro import AvroFile
 from gnomon.sources.contract import SourceFile
 from gnomon.sources.errors import UnsupportedFormat
-from gnomon.sources.orc import OrcFile
 from gnomon.sources.parquet import ParquetFile
-from gnomon.sources.sequence import SequenceFile
+
+if TYPE_CHECKING:
+    from gnomon.sources import avro, orc, sequence
+else:
+    avro, orc = Later("gnomon.sources.avro"), Later("gnomon.sources.orc")
+    sequence = Later("gnomon.sources.sequence")
 
 Ints = npt.NDArray[np.int64]
 NO_ROW = -1
@@ -72,13 +77,13 @@ def row_table(source: SourceFile, reader: RangeReader) -> RowTable:
         firsts = np.concatenate([[0], np.cumsum(source.group_rows, dtype=np.int64)])[:-1]
         groups = np.arange(len(firsts), dtype=np.int64)
         return RowTable(source.rows, firsts, np.array([source.row_bytes]), groups, True)
-    if isinstance(source, OrcFile):
+    if isinstance(source, orc.OrcFile):
         return RowTable(source.rows, np.empty(0, np.int64), np.array([source.row_bytes]), None, True)
-    if isinstance(source, AvroFile):
+    if isinstance(source, avro.AvroFile):
         blocks = [(block.offset, block.rows, block.row_bytes) for block in source.blocks(reader)]
         offsets, rows, sizes = np.array(blocks, np.int64).reshape(-1, 3).T
         return _of_units(offsets, rows, sizes)
-    if isinstance(source, SequenceFile):
+    if isinstance(source, sequence.SequenceFile):
         places, counts, sizes = _units(source, reader)
         return _of_units(places, counts, sizes)
     raise UnsupportedFormat("Dione indexes Parquet, ORC, Avro and SequenceFile only", reader.name)
@@ -91,7 +96,7 @@ def _of_units(places: Ints, counts: Ints, sizes: Ints) -> RowTable:
     return RowTable(int(counts.sum()), ends - counts, sizes, places, False)
 
 
-def _units(source: SequenceFile, reader: RangeReader) -> tuple[Ints, Ints, Ints]:
+def _units(source: "sequence.SequenceFile", reader: RangeReader) -> tuple[Ints, Ints, Ints]:
     """The places in the pointers of a scan, with the number of rows at each place, and the `data_size` of these
     rows."""
     batches = [batch.columns[-3:] for batch in source.scan(reader, [])]

@@ -9,13 +9,13 @@ and compares every row.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from gnomon.base.errors import Action, GnomonError, check_memory
+from gnomon.base.later import Later, late
 from gnomon.base.readers import MemoryFile, RangeReader
-from gnomon.sources.avro import MAGIC as AVRO_MAGIC
-from gnomon.sources.avro import avro_style, open_avro, open_iceberg_avro
 from gnomon.sources.contract import MappedFile, Maps, Options, SourceFile, Style, Writer
 from gnomon.sources.declared_schema import (
     DECLARED,
@@ -27,26 +27,15 @@ from gnomon.sources.declared_schema import (
 )
 from gnomon.sources.errors import DamagedSource, NotReadBack, OptionError, SourceError, UnsupportedFormat
 from gnomon.sources.nested import NestedFile, without_nested
-from gnomon.sources.orc import MAGIC as ORC_MAGIC
-from gnomon.sources.orc import OPTIONS as ORC_OPTIONS
-from gnomon.sources.orc import TIMESTAMP_UNIT, open_orc, orc_style
 from gnomon.sources.parquet import ENCRYPTED_MAGIC, MAGIC, ParquetStyle, have_values, open_parquet, parquet_style
 from gnomon.sources.parquet import check_maps as check_parquet_maps
-from gnomon.sources.sequence import MAGIC as SEQUENCE_MAGIC
-from gnomon.sources.sequence import OPTIONS as SEQUENCE_OPTIONS
-from gnomon.sources.sequence import open_sequence, unnamed_values
-from gnomon.sources.text import (
-    CSV_OPTIONS,
-    JSON_OPTIONS,
-    csv_style,
-    infer_csv,
-    infer_jsonl,
-    jsonl_style,
-    merge_csv,
-    open_csv,
-    open_jsonl,
-)
-from gnomon.sources.types import Unfit, first_difference, fit, has_field_ids, merge_schemas
+from gnomon.sources.types import Unfit, first_difference, fit, has_field_ids
+
+if TYPE_CHECKING:
+    from gnomon.sources import avro, literals, orc, sequence, text
+else:  # most processes read files of one format
+    avro, literals, orc = Later("gnomon.sources.avro"), Later("gnomon.sources.literals"), Later("gnomon.sources.orc")
+    sequence, text = Later("gnomon.sources.sequence"), Later("gnomon.sources.text")
 
 
 @dataclass(frozen=True)
@@ -54,9 +43,9 @@ class Format:
     """One format: how its files are recognized, opened and written.
 
     - `open`: opens a file of the format, with the format's options.
-    - `magic`: the first bytes of each file; empty for text.
+    - `magic`: the first bytes of each file; empty for text. It stands here, so that `detect` imports no format.
     - `endings`: the ends of file names, for text formats, which have no magic.
-    - `options`: each option of the format, with a description.
+    - `options`: returns each option of the format, with a description.
     - `infer`: the columns of a file, from its rows, for formats whose files do not declare them; `merge`: the columns
       of several files together. The option `schema` holds the result.
     - `page_maps`: opens a file with its recorded page maps, if any, for formats with pages.
@@ -68,7 +57,7 @@ class Format:
     open: Callable[[RangeReader, Options], SourceFile]
     magic: bytes = b""
     endings: tuple[str, ...] = ()
-    options: Mapping[str, str] | None = None
+    options: Callable[[], Mapping[str, str]] | None = None
     infer: Callable[[RangeReader, Options], pa.Schema] | None = None
     merge: Callable[[Sequence[pa.Schema]], pa.Schema] | None = None
     page_maps: Callable[[RangeReader, Options, Maps | None], MappedFile] | None = None
@@ -87,32 +76,46 @@ FORMATS: dict[str, Format] = {
         by_ordinal=True,
         style=parquet_style,
     ),
-    "avro": Format(open_avro, AVRO_MAGIC, style=avro_style),
-    "orc": Format(open_orc, ORC_MAGIC, options=ORC_OPTIONS, by_ordinal=True, style=orc_style),
+    "avro": Format(
+        late(lambda: avro.open_avro),
+        b"Obj\x01",
+        style=late(lambda: avro.avro_style),
+    ),
+    "orc": Format(
+        late(lambda: orc.open_orc),
+        b"ORC",
+        options=lambda: orc.OPTIONS,
+        by_ordinal=True,
+        style=late(lambda: orc.orc_style),
+    ),
     "sequence": Format(
-        open_sequence, SEQUENCE_MAGIC, options=SEQUENCE_OPTIONS, of_table=unnamed_values, added=("key",)
+        late(lambda: sequence.open_sequence),
+        b"SEQ",
+        options=lambda: sequence.OPTIONS,
+        of_table=late(lambda: sequence.unnamed_values),
+        added=("key",),
     ),
     "csv": Format(
-        open_csv,
+        late(lambda: text.open_csv),
         endings=tuple(f"{ending}{packed}" for ending in (".csv", ".tsv") for packed in PACKED),
-        options=CSV_OPTIONS,
-        infer=infer_csv,
-        merge=merge_csv,
-        style=csv_style,
+        options=lambda: text.CSV_OPTIONS,
+        infer=late(lambda: text.infer_csv),
+        merge=late(lambda: text.merge_csv),
+        style=late(lambda: text.csv_style),
     ),
     "jsonl": Format(
-        open_jsonl,
+        late(lambda: text.open_jsonl),
         endings=tuple(f"{ending}{packed}" for ending in (".json", ".jsonl", ".ndjson") for packed in PACKED),
-        options=JSON_OPTIONS,
-        infer=infer_jsonl,
-        merge=merge_schemas,
-        style=jsonl_style,
+        options=lambda: text.JSON_OPTIONS,
+        infer=late(lambda: text.infer_jsonl),
+        merge=late(lambda: literals.merge_schemas),
+        style=late(lambda: text.jsonl_style),
     ),
 }
 # The formats that a table with field ids (Iceberg) may have beside Parquet: how a file is opened.
 TABLE_FORMATS: dict[str, Callable[[RangeReader], SourceFile]] = {
-    "avro": open_iceberg_avro,
-    "orc": lambda reader: open_orc(reader, {TIMESTAMP_UNIT: "us"}),
+    "avro": late(lambda: avro.open_iceberg_avro),
+    "orc": lambda reader: orc.open_orc(reader, {orc.TIMESTAMP_UNIT: "us"}),
 }
 TEXT_ENDINGS = [ending for format in FORMATS.values() for ending in format.endings if ending.count(".") == 1]
 
@@ -193,7 +196,8 @@ def _opener(format: str) -> Callable[[RangeReader, Options, Maps | None], Mapped
 
 def check_options(format: str, options: Options) -> None:
     """Refuse (OptionError) options that a format does not know."""
-    known = FORMATS[format].options or {}
+    known_by = FORMATS[format].options
+    known = known_by() if known_by is not None else {}
     for name in options:
         if name not in known:
             known_text = f"it has {', '.join(known)}" if known else "it has none"

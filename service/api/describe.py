@@ -30,8 +30,7 @@ from gnomon.service.errors import NotReady
 from gnomon.service.indexes import Place, ServedIndex, visible, visible_keys
 from gnomon.service.settings import Settings
 from gnomon.shadow.errors import ShadowError
-from gnomon.shadow.maintenance import Record, newest_records
-from gnomon.shadow.metadata import Snapshot, View
+from gnomon.shadow.metadata import Record, Snapshot, View, newest_records
 from gnomon.shadow.storage import FileInfo, storage_at
 from gnomon.shadow.tables import shown_part
 

@@ -101,26 +101,6 @@ def test_the_shell_gets_no_error_for_a_command_whose_extra_is_missing() -> None:
     assert completed("bash", "gnomon serve --", missing=("fastapi", "pyspark")) == []
 
 
-# What costs a short command more than its work, and a look-up of one key in a local Parquet file does not need.
-HEAVY = {
-    *("pyspark", "pandas", "polars", "deltalake", "pyiceberg", "fastapi", "starlette", "uvicorn", "rich", "obstore"),
-    *("pyarrow.compute", "pyarrow.csv", "pyarrow.dataset", "pyarrow.orc", "pyarrow.flight", "pyarrow.acero"),
-    *("asyncio", "multiprocessing", "http.client", "urllib.request"),
-    *("gnomon.jobs", "gnomon.indexer", "gnomon.service", "gnomon.commands.build", "gnomon.commands.progress"),
-}
-
-
-def test_a_look_up_of_one_key_imports_nothing_heavy_that_it_does_not_use(tmp_path: Path) -> None:
-    rows = {"id": range(100), "text": map(str, range(100)), "x": [number / 2 for number in range(100)]}
-    write_source(tmp_path / "source", {"a.parquet": pa.table({name: pa.array(rows[name]) for name in rows})})
-    index_source(tmp_path / "source", tmp_path / "index", ["id"])
-    done = run("get", str(tmp_path / "index"), "42")
-    assert (done.returncode, done.stdout) == (0, '{"id": 42, "text": "42", "x": 21.0}\n')
-    imported = set(done.stderr.split())
-    assert "gnomon.shadow.fetch" in imported
-    assert not HEAVY & imported
-
-
 def test_the_version_is_told() -> None:
     done = run("--version")
     loops = f"inner loops: {re.escape(kernel.STATE)}"

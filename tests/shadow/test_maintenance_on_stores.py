@@ -12,7 +12,8 @@ from gnomon.__main__ import main
 from gnomon.shadow.commit.relocate import adopt
 from gnomon.shadow.errors import SnapshotNotFound, StalePointer
 from gnomon.shadow.maintenance.compaction import compact, rebucket
-from gnomon.shadow.maintenance.vacuuming import VacuumResult, history, vacuum
+from gnomon.shadow.maintenance.vacuuming import VacuumResult, vacuum
+from gnomon.shadow.metadata import history
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.metadata.source_files import source_root

@@ -1,6 +1,7 @@
 """Formats by name, and their detection from the bytes of a file."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -20,6 +21,11 @@ def test_an_unknown_format_is_refused_with_those_that_are_known() -> None:
         open_source(BytesReader(PARQUET, "lake/x"), "orcc")
     assert caught.value.path == "lake/x"
     assert all(name in str(caught.value) for name in FORMATS)
+
+
+@pytest.mark.parametrize("name", ["parquet", "avro", "orc", "sequence"])
+def test_detect_knows_the_magic_that_a_format_reads(name: str) -> None:
+    assert FORMATS[name].magic == import_module(f"gnomon.sources.{name}").MAGIC
 
 
 def test_parquet_is_detected_by_both_its_ends() -> None:

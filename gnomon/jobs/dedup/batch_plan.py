@@ -27,22 +27,10 @@ from gnomon.shadow.storage import FileInfo, OpenFile, Place, Readable, as_locati
 from gnomon.shadow.tables import check_plain_files, partition_values
 from gnomon.shadow.values import python_values
 from gnomon.sources import FORMATS, Options, Split, check_options, detect, open_source
+from gnomon.sources.literals import NOT_JSON, RefusedValue, converter, decode_object, one_value
 from gnomon.sources.pointers import POINTER_FIELDS
 from gnomon.sources.text import flag, open_jsonl
-from gnomon.sources.types import (
-    NOT_JSON,
-    SAFE_CAST,
-    WIDENED,
-    RefusedValue,
-    Unfit,
-    can_hold,
-    conform,
-    converter,
-    decode_object,
-    one_value,
-    parse_ddl,
-    to_ddl,
-)
+from gnomon.sources.types import SAFE_CAST, WIDENED, Unfit, can_hold, conform, parse_ddl, to_ddl
 
 LEAST_SPLIT, LARGEST_SPLIT = 8 << 20, 128 << 20  # bytes
 MOST_TASKS = 10_000

@@ -25,8 +25,9 @@ from gnomon.shadow.metadata import DEEP, DigestChecks, IndexSpec, SourceFileEntr
 from gnomon.shadow.storage import FileInfo, OpenFile, Readable, Storage, difference, join, kept_at
 from gnomon.shadow.write import stored_columns
 from gnomon.sources import FORMATS, Options, Split, detect, format_of_name, open_mapped, open_source
+from gnomon.sources.literals import NOTHING
 from gnomon.sources.nested import WrongPath, changed_at, with_fields
-from gnomon.sources.types import COMMENT, NOTHING, parse_ddl, to_ddl
+from gnomon.sources.types import COMMENT, parse_ddl, to_ddl
 
 MOST_TASKS = 10_000
 

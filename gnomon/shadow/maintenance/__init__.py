@@ -2,30 +2,20 @@
 
 - `compaction`  compact, rebucket, and the merge of small segments
 - `masking`     the rows that a lake table has deleted, as masks
-- `vacuuming`   removes the files that no kept snapshot needs; the snapshots that are kept
+- `vacuuming`   removes the files that no kept snapshot needs
 """
 
 from gnomon.shadow.maintenance.compaction import CompactResult, compact, publish_build, rebucket
 from gnomon.shadow.maintenance.masking import check_mask, masks_at
-from gnomon.shadow.maintenance.vacuuming import (
-    Record,
-    VacuumResult,
-    check_no_other_files,
-    history,
-    newest_records,
-    vacuum,
-)
+from gnomon.shadow.maintenance.vacuuming import VacuumResult, check_no_other_files, vacuum
 
 __all__ = [
     "CompactResult",
-    "Record",
     "VacuumResult",
     "check_mask",
     "check_no_other_files",
     "compact",
-    "history",
     "masks_at",
-    "newest_records",
     "publish_build",
     "rebucket",
     "vacuum",

@@ -4,6 +4,7 @@
 - `buckets`          the bucket of a key: by hash, or by the range of keys that it lies in
 - `entry_kinds`      entries that point to rows, and entries that are rows
 - `snapshots`        numbered lists of live segments, and `_shadow/spec.json`
+- `history`          the kept snapshots, each with its operation and size
 - `snapshot_view`    one snapshot, opened
 - `manifests`        a segment's manifest: its index files and the source files that they cover
 - `masks`            rows of source files that a lake table has deleted
@@ -43,6 +44,7 @@ from gnomon.shadow.metadata.append_records import (
 )
 from gnomon.shadow.metadata.buckets import HASH, RANGE, BucketOrder, RangeBuckets, bytes_order, cuts_of
 from gnomon.shadow.metadata.entry_kinds import POINTER_SCHEMA, POINTER_TYPES, VALUES
+from gnomon.shadow.metadata.history import Record, history, newest_records
 from gnomon.shadow.metadata.immutable_files import MISSING, StoredFile, put_again, read_back
 from gnomon.shadow.metadata.liveness import NOT_LIVE, Liveness, NamedFiles, uncovered
 from gnomon.shadow.metadata.manifests import (
@@ -188,6 +190,7 @@ __all__ = [
     "PageMapsEntry",
     "PageMapsSetting",
     "RangeBuckets",
+    "Record",
     "Segment",
     "SegmentFile",
     "SegmentRef",
@@ -221,6 +224,7 @@ __all__ = [
     "find_append",
     "find_batch",
     "has_mark",
+    "history",
     "is_better_flat",
     "is_there",
     "manifest_path",
@@ -230,6 +234,7 @@ __all__ = [
     "most_maps",
     "moved_to",
     "newest_good_view",
+    "newest_records",
     "newest_snapshot",
     "newest_view",
     "no_column",

@@ -9,18 +9,23 @@ import io
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fastavro
 import numpy as np
 import numpy.typing as npt
 from fastavro.schema import SchemaParseException
-from pyroaring import BitMap64
 
 from gnomon.base.errors import Action
+from gnomon.base.later import Later
 from gnomon.shadow.errors import AlreadyExists, DamagedMetadata
 from gnomon.shadow.metadata.immutable_files import read_named
 from gnomon.shadow.storage import Storage
+
+if TYPE_CHECKING:
+    import pyroaring
+else:  # of an index with masks alone
+    pyroaring = Later("pyroaring")
 
 MASKS_FOLDER = "_shadow/masks"
 _SCHEMA = fastavro.parse_schema(
@@ -51,7 +56,7 @@ class Mask:
         self.bitmap = bitmap
 
     @classmethod
-    def of(cls, numbers: BitMap64) -> "Mask":
+    def of(cls, numbers: "pyroaring.BitMap64") -> "Mask":
         return cls(len(numbers), numbers.serialize())
 
     def __eq__(self, other: object) -> bool:
@@ -61,8 +66,8 @@ class Mask:
         return hash(self.bitmap)
 
     @cached_property
-    def _numbers(self) -> BitMap64:
-        return BitMap64.deserialize(self.bitmap)
+    def _numbers(self) -> "pyroaring.BitMap64":
+        return pyroaring.BitMap64.deserialize(self.bitmap)
 
     @cached_property
     def numbers(self) -> Numbers:

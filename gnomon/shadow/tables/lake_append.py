@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 import pyarrow as pa
 from pyarrow import types
-from pyroaring import BitMap64
 
 from gnomon.base.errors import Action
 from gnomon.shadow.errors import ConcurrentCommit, ShadowError, SourceError, StorageError, TableChanged, UsageError
@@ -23,6 +22,9 @@ from gnomon.shadow.tables.lake_source import format_module, place_of_name
 from gnomon.shadow.tables.table_source import TableVersion
 from gnomon.sources import open_source
 from gnomon.sources.types import FIELD_ID
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 COMMIT_ATTEMPTS = 20  # while other writers commit first
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds
@@ -71,7 +73,7 @@ class Deleted(NamedTuple):
     `LakeContent.files` has it. `dropped` are locations of equality delete files that these rows replace."""
 
     version: TableVersion
-    rows: Mapping[str, BitMap64]
+    rows: "Mapping[str, BitMap64]"
     dropped: frozenset[str] = frozenset()
 
 

@@ -9,13 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from gnomon.shadow.errors import SourceNotFound, UsageError
 from gnomon.shadow.storage import FileInfo, Readable, below, host, is_absolute, join, storage_at
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 
 class LakeFile(NamedTuple):
@@ -76,7 +78,7 @@ class LakeContent:
     files: Mapping[str, LakeFile]
     types: Mapping[str, str]
     columns: str
-    deleted: Callable[[], Mapping[str, BitMap64]]
+    deleted: "Callable[[], Mapping[str, BitMap64]]"
     equality_deletes: Callable[[], Sequence[EqualityDeletes]] = no_equality_deletes
     folders: tuple[str, ...] = ()
     own_columns: str = ""

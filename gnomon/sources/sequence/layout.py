@@ -41,9 +41,9 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Split
 from gnomon.sources.errors import DamagedSource, SourceError, StalePointer, UnsupportedFormat
+from gnomon.sources.literals import RefusedValue
 from gnomon.sources.sequence.value_columns import ValueColumns
 from gnomon.sources.sequence.writables import BadCell, Cells, Longs, field_of, one_vint, writable_of
-from gnomon.sources.types import RefusedValue
 
 LARGEST = 512 << 20  # most bytes to which one compressed piece of a file may decompress
 

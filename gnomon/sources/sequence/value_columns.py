@@ -22,8 +22,9 @@ from pyarrow import types
 from gnomon.base.arrow import compute as pc
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import OptionError, UnsupportedFormat
+from gnomon.sources.literals import JsonColumns, RefusedValue, from_text
 from gnomon.sources.sequence.writables import Longs, writable_of
-from gnomon.sources.types import JsonColumns, RefusedValue, from_text, int32s, int64s, parse_ddl, to_ddl
+from gnomon.sources.types import int32s, int64s, parse_ddl, to_ddl
 
 MARK = b"\xff"
 RAW = MARK + b"\xc0\xc0"  # the byte of the mark itself

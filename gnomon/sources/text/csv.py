@@ -24,6 +24,7 @@ from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, OptionError, UnsupportedFormat
+from gnomon.sources.literals import RefusedValue, Values, converter, texts_of, values_of
 from gnomon.sources.text.csv_block import CR, LF, UNCLOSED, CsvBlock, Dialect, is_text
 from gnomon.sources.text.text_file import (
     END_BYTES,
@@ -36,7 +37,7 @@ from gnomon.sources.text.text_file import (
     mean_bytes,
     read_ends,
 )
-from gnomon.sources.types import RefusedValue, Values, converter, parse_ddl, texts_of, to_ddl, values_of
+from gnomon.sources.types import parse_ddl, to_ddl
 
 SCHEMA = "schema"
 INFER = "infer_schema"

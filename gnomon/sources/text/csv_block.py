@@ -17,9 +17,9 @@ from pyarrow import types
 
 from gnomon.base.arrow import compute as pc
 from gnomon.base.arrow import csv
+from gnomon.sources.literals import RefusedValue, from_text
 from gnomon.sources.pointers import batch_without_columns
 from gnomon.sources.text.text_file import Block, check_utf8
-from gnomon.sources.types import RefusedValue, from_text
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13

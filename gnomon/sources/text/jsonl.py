@@ -22,9 +22,7 @@ from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Options
 from gnomon.sources.errors import DamagedSource, UnsupportedFormat
-from gnomon.sources.text.text_file import OPTIONS, Block, Opened, Positions, TextFile, TextWriter, mean_bytes, read_ends
-from gnomon.sources.types import (
-    COMMENT,
+from gnomon.sources.literals import (
     SPACES,
     WHOLE,
     WHOLE_LINE,
@@ -33,15 +31,13 @@ from gnomon.sources.types import (
     Shape,
     TooManyNames,
     decode_object,
-    holds,
     infer_rows,
     one_value,
-    parse_ddl,
-    rebuilt,
     schema_of,
     texts_of,
-    to_ddl,
 )
+from gnomon.sources.text.text_file import OPTIONS, Block, Opened, Positions, TextFile, TextWriter, mean_bytes, read_ends
+from gnomon.sources.types import COMMENT, holds, parse_ddl, rebuilt, to_ddl
 
 SCHEMA = "schema"
 JSON_OPTIONS: Mapping[str, str] = {
@@ -70,7 +66,7 @@ def open_jsonl(reader: RangeReader, options: Options) -> TextFile:
 
 
 def infer_jsonl(reader: RangeReader, options: Options) -> pa.Schema:
-    """The schema of all rows, by the rules of `gnomon.sources.types.inference`."""
+    """The schema of all rows, by the rules of `gnomon.sources.literals.inference`."""
     shape = Shape()
     _infer(reader, read_ends(reader, options, HEAD_BYTES), shape)
     return schema_of(shape)

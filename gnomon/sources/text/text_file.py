@@ -21,8 +21,9 @@ from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader
 from gnomon.sources.contract import Numbers, Options, Pointers, Split
 from gnomon.sources.errors import DamagedSource, OptionError, StalePointer, UnsupportedFormat, check_column
+from gnomon.sources.literals import RefusedValue
 from gnomon.sources.pointers import even_splits, in_pointer_order, pointer_pairs, table_without_columns, with_pointers
-from gnomon.sources.types import RefusedValue, arrays_of, int32s, int64s, plan_columns
+from gnomon.sources.types import arrays_of, int32s, int64s, plan_columns
 
 PACKED_BYTES = 256 << 10  # compressed bytes read at a time
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"x\x9c": "deflate", b"x\xda": "deflate"}

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from gnomon.indexer import append_new, build
 from gnomon.shadow.errors import DamagedIndexFile, DamagedSource, UsageError
 from gnomon.shadow.fetch.source_files import FetchStats
-from gnomon.shadow.maintenance.vacuuming import history
+from gnomon.shadow.metadata import history
 from gnomon.shadow.metadata.snapshot_view import open_view
 from gnomon.shadow.metadata.snapshots import snapshot_numbers
 from gnomon.shadow.storage import storage_at

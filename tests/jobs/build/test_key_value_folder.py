@@ -23,7 +23,8 @@ from gnomon.jobs.load import load
 from gnomon.shadow import BTreeError, DamagedMetadata, NewerFormat, SpecMismatch, UsageError
 from gnomon.shadow.errors import ConcurrentCommit
 from gnomon.shadow.maintenance.compaction import compact, rebucket
-from gnomon.shadow.maintenance.vacuuming import history, vacuum
+from gnomon.shadow.maintenance.vacuuming import vacuum
+from gnomon.shadow.metadata import history
 from gnomon.shadow.metadata.spec import parse_spec
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify.snapshot import verify

@@ -145,6 +145,16 @@ def test_one_connection_carries_many_requests(address: tuple[str, int]) -> None:
         }
 
 
+def test_a_server_takes_no_huge_pages(crawl_settings: Settings) -> None:
+    process, _ = start(crawl_settings)
+    with process:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        process.terminate()
+        process.communicate(timeout=60)
+    told = [line.split()[1] for line in lines if line.startswith("THP_enabled:")]
+    assert told in (["0"], [])  # none before Linux 5.0
+
+
 def test_answers_go_out_at_once() -> None:
     """asyncio sets TCP_NODELAY if the listening socket names its protocol; otherwise each answer waits 40 ms."""
     with _listen(Settings(indexes=["x"]), 0) as listening:

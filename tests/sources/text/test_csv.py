@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gnomon.sources import DamagedSource, OptionError, SourceFile, StalePointer, UnsupportedFormat, detect, open_source
+from gnomon.sources.literals import RefusedValue
 from gnomon.sources.pointers import OFFSET, SIZE
 from gnomon.sources.text import infer_csv, merge_csv
 from gnomon.sources.text.csv_block import CsvBlock, Dialect
 from gnomon.sources.text.text_file import PIECE_BYTES
-from gnomon.sources.types import RefusedValue
 from gnomon.sources.types.ddl import to_ddl
 from tests.profiles import examples
 from tests.sources.readers import BytesReader

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from gnomon.sources.errors import OptionError
+from gnomon.sources.literals.inference import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
+from gnomon.sources.literals.json_values import JsonColumns
+from gnomon.sources.literals.text_values import RefusedValue
 from gnomon.sources.types.ddl import parse_ddl, to_ddl
-from gnomon.sources.types.inference import FIELD_LIMIT, Shape, TooManyNames, infer_rows, merge_schemas, schema_of
-from gnomon.sources.types.json_values import JsonColumns
-from gnomon.sources.types.text_values import RefusedValue
 
 
 def read(ddl: str, *texts: str) -> list[dict[str, Any]]:

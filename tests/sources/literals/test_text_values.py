@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gnomon.sources.types.text_values import RefusedValue, from_text
+from gnomon.sources.literals.text_values import RefusedValue, from_text
 
 INSTANT, LOCAL, DECIMAL = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.decimal128(10, 2)
 

@@ -22,8 +22,7 @@ from msgspec import Raw
 from pyarrow import types
 
 from gnomon.base.arrow import compute as pc
-from gnomon.sources.types.ddl import COMMENT, DEPTH_LIMIT
-from gnomon.sources.types.json_values import (
+from gnomon.sources.literals.json_values import (
     BARE_NUMBERS,
     NOT_JSON,
     SPACES,
@@ -34,7 +33,8 @@ from gnomon.sources.types.json_values import (
     not_json,
     one_value,
 )
-from gnomon.sources.types.text_values import NUMBER, SPECIAL, RefusedValue, converter
+from gnomon.sources.literals.text_values import NUMBER, SPECIAL, RefusedValue, converter
+from gnomon.sources.types import COMMENT, DEPTH_LIMIT
 
 FIELD_LIMIT = 10_000  # names in one object; more are data, not names
 DIGITS_LIMIT = 38  # digits of a decimal

@@ -23,9 +23,8 @@ from pyarrow import types
 
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import OptionError
-from gnomon.sources.types.arrays import rebuilt
-from gnomon.sources.types.ddl import COMMENT
-from gnomon.sources.types.text_values import SPECIAL, RefusedValue, converter, from_text, shown
+from gnomon.sources.literals.text_values import SPECIAL, RefusedValue, converter, from_text, shown
+from gnomon.sources.types import COMMENT, rebuilt
 
 WHOLE = "value"  # the only column of rows that are not objects
 WHOLE_LINE = {COMMENT: b"the whole line"}  # its metadata where some rows are objects
