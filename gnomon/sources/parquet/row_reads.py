@@ -383,10 +383,11 @@ def build_array(column: Column, kind: pa.DataType, rows: LeafRows) -> pa.Array:
 
 def _microseconds(values: bytes) -> bytes:
     """INT96 timestamps, each the nanoseconds of the day and the Julian day, as microseconds since 1970. What does not
-    fit into 64 bits wraps, as it does in pyarrow."""
+    fit into 64 bits wraps, and day 0, which only damaged files have, is 1970, as in pyarrow, which scans files."""
     if len(values) % 12:
         raise pa.ArrowInvalid(f"{len(values)} bytes of INT96 values")
-    times = [(day - UNIX_EPOCH) * DAY + nanoseconds // 1000 for nanoseconds, day in struct.iter_unpack("<QI", values)]
+    pairs = struct.iter_unpack("<QI", values)
+    times = [(day - UNIX_EPOCH) * DAY + nanoseconds // 1000 if day else 0 for nanoseconds, day in pairs]
     return b"".join([(time % WORD).to_bytes(8, "little") for time in times])
 
 

@@ -128,6 +128,7 @@ def test_int96_values_are_the_microseconds_that_pyarrow_makes_of_any_bytes(monke
     begin = data.index(nanoseconds.to_bytes(8, "little") + (day + 2_440_588).to_bytes(4, "little"))
     for at in range(begin, begin + 12 * 50):
         data[at] = dice.randrange(256)
+    data[begin + 12 * 40 + 8 : begin + 12 * 41] = bytes(4)  # day 0, which pyarrow takes for a null
     found = {}
     for most in (MOST_ROWS, 0):
         monkeypatch.setattr(row_reads, "MOST_ROWS", most)
@@ -137,4 +138,5 @@ def test_int96_values_are_the_microseconds_that_pyarrow_makes_of_any_bytes(monke
             source.fetch(reader, [(row, 0), (row + 1, 0)], ["at"])["at"].cast(pa.int64()) for row in range(ROWS - 1)
         ]
     assert found[MOST_ROWS] == found[0]
+    assert 0 in [value for rows in found[0] for value in rows.to_pylist()]
     assert source.schema.field("at").type == pa.timestamp("us", "UTC")
