@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from gnomon.sources import Pointer
 
 # Up to this number and total size, filters and index files are read together: a filter could save little.
 FEW_FILES, FEW_BYTES = 8, 8 << 20
+MANY = 100  # keys of an index file, from which they are searched leaf by leaf
 MOST_OBJECTS = 50_000  # entries of an index file that become Python objects; more are counted in Arrow
 
 Ints = npt.NDArray[np.int64]
@@ -323,7 +324,7 @@ class FileHits:
         filtered."""
         most = None if self._most is None and self._most_bytes is None else self._most_objects()
         try:
-            answers = tree.get_many(keys, stats, most)
+            answers = tree.get_many(keys, stats, most) if len(keys) < MANY else self._by_leaf(tree, keys, stats, most)
         except TooMany:
             return self._counted(tree, keys, partitions, stats)
         hits_by_key = []
@@ -336,6 +337,28 @@ class FileHits:
             hits.matches = len(live)
             hits.extend(live if self._most is None else live[: self._most])
         return hits_by_key
+
+    def _by_leaf(
+        self, tree: BTreeReader, keys: Sequence[Key], stats: LookupStats, most: int | None
+    ) -> list[list[Key]]:
+        """As `BTreeReader.get_many`, for many keys: whole leaves become columns, and only their values objects."""
+        types, columns = self._spec.key_types, tree.schema.values
+        batch = KeyBatch([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)
+        of_key: list[list[Key]] = [[] for _ in range(len(batch.keys))]
+        count = 0
+        for piece in tree.match(batch.keys, [column.name for column in columns], stats):
+            count += len(piece.keys)
+            if most is not None and count > most:
+                raise TooMany(0)
+            values = [stored_values(array, one.type) for array, one in zip(piece.columns, columns, strict=True)]
+            rows = zip(*values, strict=True) if values else repeat((), len(piece.keys))
+            for key, row in zip(piece.keys.tolist(), rows, strict=True):
+                of_key[key].append(row)
+        answers = [of_key[0]] * len(keys) if of_key else []
+        for places, numbers in batch.spread(np.arange(len(of_key))):
+            for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
+                answers[place] = of_key[number]
+        return answers
 
     def _most_objects(self) -> int:
         """The number of entries that may become Python objects; more are counted in Arrow."""

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from statistics import median
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from gnomon.btree.errors import DamagedIndexFile, KeyTypeError
 from gnomon.shadow.errors import IndexFileGone, PartitionNotFound, UsageError
 from gnomon.shadow.fetch.source_files import FetchStats
 from gnomon.shadow.index_for_jobs import OpenIndex
-from gnomon.shadow.lookup import index_files
+from gnomon.shadow.lookup import index_files, point
 from gnomon.shadow.lookup.plan import ParsedKey, parse_key
 from gnomon.shadow.metadata import Folder
 from gnomon.shadow.metadata.spec import IndexSpec, KeyColumn
@@ -278,3 +279,25 @@ def test_a_look_up_of_one_key_in_memory_makes_few_calls(tmp_path: Path) -> None:
     assert median(calls(index.contains, key) for key in keys) <= 100
     assert median(calls(index.lookup, key) for key in keys) <= 100
     assert median(calls(index.contains, key) for key in absent) <= 55
+
+
+@pytest.mark.parametrize("flat", [True, False], ids=["flat", "partitioned"])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_many_keys_have_the_hits_that_each_has_alone(
+    flat: bool, limit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = Random(3)
+    for day in (1, 2, 3):
+        ids = [dice.choice([None, *range(400)]) for _ in range(900)]
+        rows = {"id": pa.array(ids, pa.int64()), "name": [f"n{(one or 0) % 3}" for one in ids], "x": range(900)}
+        write_source(tmp_path / "lake", {f"dt=2026-01-0{day}/a.parquet": pa.table(rows)})
+    index_source(tmp_path / "lake", tmp_path / "index", ["id", "name"], include=["x"], buckets=2, flat=flat)
+    index = open_index(str(tmp_path / "index"))
+    wanted = [(dice.choice([None, *range(500)]), f"n{dice.randrange(4)}") for _ in range(600)]  # some several times
+    for where in (None, {"dt": "2026-01-02"}, {"dt": ["2026-01-01", "2026-01-03"]}):
+        answers = []
+        for many in (1, 1 << 60):
+            monkeypatch.setattr(point, "MANY", many)
+            answers.append(index.answer_many(wanted, where=where, limit=limit))
+        assert answers[0] == answers[1]
+        assert sum(answer.count for answer in answers[0]) > 100
