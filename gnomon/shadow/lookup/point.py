@@ -338,9 +338,7 @@ class FileHits:
             hits.extend(live if self._most is None else live[: self._most])
         return hits_by_key
 
-    def _by_leaf(
-        self, tree: BTreeReader, keys: Sequence[Key], stats: LookupStats, most: int | None
-    ) -> list[list[Key]]:
+    def _by_leaf(self, tree: BTreeReader, keys: Sequence[Key], stats: LookupStats, most: int | None) -> list[list[Key]]:
         """As `BTreeReader.get_many`, for many keys: whole leaves become columns, and only their values objects."""
         types, columns = self._spec.key_types, tree.schema.values
         batch = KeyBatch([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)

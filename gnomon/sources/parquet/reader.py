@@ -3,6 +3,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ from gnomon.sources.pointers import distinct_rows, even_splits, first_of_each, i
 
 FIRST_READ = 64 << 10  # bytes from the end: they contain nearly every footer
 ENDING = 8  # bytes: footer length, magic
+MUCH_BYTES = 1 << 20  # of pages as they are stored: worth threads
 MOST_CHOICES = 16  # of columns, that a file keeps
 INT32_MAX = (1 << 31) - 1
 
@@ -217,7 +219,7 @@ class ParquetFile:
         for reads in read_batches(planner.plan(reader, path, requested, rows)):
             ranges = [span for read in reads for span in read.ranges]
             parts = reader.read_ranges(ranges)[::-1] if ranges else []  # taken from the end, and freed once decoded
-            found = [_decoded(read, [parts.pop() for _ in read.ranges]) for read in reads]
+            found = _all_decoded(reads, parts)
             later = [span for each in found if isinstance(each, list) for span in each]
             parts = reader.read_ranges(later)[::-1] if later else []
             for read, each in zip(reads, found, strict=True):
@@ -274,6 +276,17 @@ def _add_rows(planner: ReadPlanner, read: RowRead, parts: Sequence[bytes] | None
     except NeedsPyarrow:
         return planner.whole_page_reads(read.column, read.of, read.places, read.wanted)
     return []
+
+
+def _all_decoded(reads: Sequence[Read | RowRead], parts: list[bytes]) -> list[pa.ChunkedArray | list[Range] | None]:
+    """What `_decoded` gives for each read, on all cores where there is much to decode: codecs and pyarrow let other
+    threads work. `parts` has the bytes of all reads, the last first."""
+    cores = min(pa.cpu_count(), len(reads))  # 1 in a process that shares the cores with others
+    if cores < 2 or sum(map(len, parts)) < MUCH_BYTES:
+        return [_decoded(read, [parts.pop() for _ in read.ranges]) for read in reads]
+    with ThreadPoolExecutor(cores) as pool:
+        begun = [pool.submit(_decoded, read, [parts.pop() for _ in read.ranges]) for read in reads]
+        return [one.result() for one in begun]
 
 
 def _decoded(read: Read | RowRead, parts: Sequence[bytes]) -> pa.ChunkedArray | list[Range] | None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnomon.sources import DamagedSource, StalePointer, UnsupportedFormat, open_source
+from gnomon.sources.parquet import reader as parquet_reader
 from gnomon.sources.parquet import whole_reads
 from tests.profiles import cases
 from tests.sources.parquet_files import ROWS, flat_table, nested_table, typed_table, written
@@ -264,3 +265,21 @@ def test_a_scan_decodes_fewer_of_long_rows_at_a_time(monkeypatch: pytest.MonkeyP
         sizes[limit] = [batch.num_rows for batch in batches if batch.num_rows]
     assert sizes[64 << 20] == [400]
     assert 80 < max(sizes[100_000]) <= 100
+
+
+def test_pages_that_are_decoded_on_all_cores_give_the_same_rows_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({name: [f"{name} {row}" * (row % 7) for row in range(3000)] for name in "abc"})
+    data = written(table, row_group_size=1000, data_page_size=1 << 10, use_dictionary=False)
+    pointers = [(row, 0) for row in range(0, table.num_rows, 3)]
+    found, errors = [], []
+    monkeypatch.setattr(pa, "cpu_count", lambda: 4)
+    for much in (1 << 60, 0):
+        monkeypatch.setattr(parquet_reader, "MUCH_BYTES", much)
+        source, reader = open_source(BytesReader(data), "parquet"), BytesReader(data)
+        found.append(source.fetch(reader, pointers, table.column_names))
+        reader.data = data[:2000] + bytes(3000) + data[5000:]
+        with pytest.raises(DamagedSource) as caught:
+            source.fetch(reader, pointers, table.column_names)
+        errors.append(str(caught.value))
+    assert found[0].to_pylist() == table.to_pylist()[::3] == found[1].to_pylist()
+    assert errors[0] == errors[1]
