@@ -63,6 +63,7 @@ def test_the_join_on_spark_finds_the_rows(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runpy.run_path(str(FOLDER / "spark_join.py"))["run"](spark, tmp_path)
+    assert spark.catalog.dropTempView("crawl_index")  # other tests of this session have a table of that name
     lines = capfd.readouterr().out.splitlines()
     assert lines[0].startswith("Indexed 20000 pages")
     assert lines[1:] == [

@@ -62,21 +62,24 @@ def test_a_file_replaced_by_another_of_its_size_gives_no_row_out_of_memory(tmp_p
         index.fetch(7)
 
 
+@pytest.mark.parametrize("read", ["values", "fetch"])
 def test_a_file_that_changes_while_its_row_is_taken_out_of_memory_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = opened(tmp_path)
     index.fetch(7)
     file = tmp_path / "lake" / "a.parquet"
     source = type(next(iter(index._current.state.fetcher.files._sources._values.values())))  # type: ignore[union-attr]
-    fetch = source.fetch
+    real = getattr(source, read)
 
     def changing(*args: object) -> object:
-        found = fetch(*args)  # type: ignore[arg-type]
+        found = real(*args)
         os.utime(file, ns=(0, 1))
         return found
 
-    monkeypatch.setattr(source, "fetch", changing)
+    if read == "fetch":
+        monkeypatch.setattr(source, "values", lambda *_: None)
+    monkeypatch.setattr(source, read, changing)
     with pytest.raises(StalePointer, match="the file changed since it was indexed"):
         index.fetch(7)
 

@@ -170,7 +170,8 @@ def translated(
             raise no_bucket(where) from None
         raise FileNotFoundError(f"{where}: no such file") from None
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        if is_vended and (isinstance(error, UnauthenticatedError) or re.search(NOT_NOW, str(error))):
+        says_why = "<Code>" in str(error)  # the answer to a HEAD has no body: its credentials may have ended, too
+        if is_vended and (isinstance(error, UnauthenticatedError) or re.search(NOT_NOW, str(error)) or not says_why):
             raise Expired(f"the store refuses access: {words_of(error)}", where) from None
         raise _expired(where, error) or _no_access(where, error, vendor, is_vended) from None
     except (
