@@ -44,11 +44,8 @@ from gnomon.sources import FORMATS, MappedFile, Numbers, Pointer, SourceFile
 MOST_FOLDERS = 10_000  # whose values are kept
 FEW_ROWS = 8  # of a file, up to which values are read without Arrow
 NO_TABLE = pa.table({})
-PLAIN_KEYS = {
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "string": pa.string(),
-}  # whose values in a file are the stored ones
+# Key types whose values in a file of this Arrow type are the stored ones.
+PLAIN_KEYS = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 
 
 class PartitionColumns:
@@ -120,11 +117,12 @@ class Part(NamedTuple):
     failure: Exception | None = None
     values: Mapping[str, Sequence[Any]] | None = None
 
-    def columns(self) -> Mapping[str, Sequence[Any]]:
-        """The columns as Python values."""
+    def columns(self, names: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        """Those of these columns that the file has, as Python values."""
         if self.values is not None:
             return self.values
-        return {name: python_values(self.table.column(name)) for name in self.table.column_names}
+        there = set(self.table.column_names)
+        return {name: python_values(self.table.column(name)) for name in names if name in there}
 
 
 class Fetcher:
@@ -147,7 +145,7 @@ class Fetcher:
 
     def fill(self, answer: list[dict[str, Any]], part: Part, columns: Sequence[str]) -> None:
         """Put the rows of a part into their places."""
-        found, folder_values = part.columns(), self._partition_columns.values(part.file.partition)
+        found, folder_values = part.columns(columns), self._partition_columns.values(part.file.partition)
         nothing = [None] * len(part.places)
         for name in columns:
             if name in folder_values:
@@ -200,7 +198,11 @@ class Fetcher:
                     return Part(file, places, NO_TABLE, stats, None, values)
                 pointers = _numbers([one.hit.pointer for one in wanted])
                 keys = self._as_arrays([one.key for one in wanted])
-                table = self._fetched(file, source, reader, pointers, keys, columns, stats, trace)
+                needed = self._needed(source, columns, keys)
+                if trace is None:
+                    table = source.fetch(reader, pointers, needed)
+                else:
+                    table = self._traced(trace, stats, file.path, source, reader, pointers, needed)
             with step_of(trace, "key_check", file.path) as step:
                 self._check_keys(table, pointers, keys, reader.name)
                 step.say(rows=len(pointers))
@@ -243,7 +245,7 @@ class Fetcher:
     ) -> pa.Table:
         """Rows of one file with the file's columns and its keys, which were compared."""
         with self._reading(file, len(pointers), stats, None) as (reader, source):
-            table = self._fetched(file, source, reader, pointers, keys, columns, stats, None)
+            table = source.fetch(reader, pointers, self._needed(source, columns, keys))
         self._check_keys(table, pointers, keys, reader.name)
         return table
 
@@ -273,8 +275,8 @@ class Fetcher:
     def _values(
         self, source: SourceFile, reader: OpenFile, wanted: Sequence[Located], columns: Sequence[str]
     ) -> dict[str, Sequence[Any]] | None:
-        """The columns of rows as Python values; None where `_fetched` has to read them, maybe to find that a row does
-        not hold its key."""
+        """The columns of rows as Python values; None where `source.fetch` has to read them, maybe to find that a row
+        does not hold its key."""
         stored_keys = self._spec.stored_keys
         if FORMATS[self._spec.format].page_maps is None or not all(key.type in PLAIN_KEYS for key in stored_keys):
             return None
@@ -291,25 +293,22 @@ class Fetcher:
                 return None
         return {name: of_plain(kind, values) for name, (kind, values) in of_column.items()}
 
-    def _fetched(
+    def _traced(
         self,
-        file: SourceFileEntry,
+        trace: Trace,
+        stats: FetchReads,
+        path: str,
         source: SourceFile,
         reader: OpenFile,
         pointers: Numbers,
-        keys: Iterable[str],
         columns: Sequence[str],
-        stats: FetchReads,
-        trace: Trace | None,
     ) -> pa.Table:
-        needed = self._needed(source, columns, keys)
-        if trace is None:
-            return source.fetch(reader, pointers, needed)
+        """`source.fetch` of a file with this path, step by step."""
         if FORMATS[self._spec.format].page_maps is not None:
-            with step_of(trace, "page_map", file.path, stats):
-                cast(MappedFile, source).map_pages(reader, pointers, needed)
-        traced = TracedReader(trace, reader, file.path, stats, len(needed))
-        table = source.fetch(traced, pointers, needed)
+            with step_of(trace, "page_map", path, stats):
+                cast(MappedFile, source).map_pages(reader, pointers, columns)
+        traced = TracedReader(trace, reader, path, stats, len(columns))
+        table = source.fetch(traced, pointers, columns)
         traced.end(len(pointers))
         return table
 

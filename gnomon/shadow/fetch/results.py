@@ -96,8 +96,14 @@ def _sizes(array: pa.Array) -> Any:
 
 
 def bytes_of_values(values: Iterable[Any]) -> int:
-    """The bytes that values take in memory."""
-    return sum(len(value) if isinstance(value, (str, bytes)) else NUMBER_BYTES for value in values)
+    """The bytes that values take in memory; of a text, those of its UTF-8."""
+    return sum(map(_bytes_of, values))
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, str) and not value.isascii():
+        return len(value.encode("utf-8", "surrogatepass"))
+    return len(value) if isinstance(value, (str, bytes)) else NUMBER_BYTES
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,7 @@ class FileHits:
             rows = zip(*values, strict=True) if values else repeat((), len(piece.keys))
             for key, row in zip(piece.keys.tolist(), rows, strict=True):
                 of_key[key].append(row)
-        answers = [of_key[0]] * len(keys) if of_key else []
+        answers: list[list[Key]] = [[]] * len(keys)
         for places, numbers in batch.spread(np.arange(len(of_key))):
             for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
                 answers[place] = of_key[number]

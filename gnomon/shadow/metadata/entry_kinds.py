@@ -53,11 +53,13 @@ class PointerEntries:
 
     def pointer(self, values: Key) -> Pointer:
         """The pointer at the end of the value columns of an entry."""
-        return Pointer(*values[-POINTER_LENGTH:])  # type: ignore[arg-type]  # a `cast` is a call for each entry
+        return Pointer._make(values[-POINTER_LENGTH:])
 
     def file_name(self, segment: Segment, folder: str, values: Key) -> str:
         """The path of the source file of an entry in a folder of index files, as the segment lists it."""
-        return values[-POINTER_LENGTH]  # type: ignore[return-value]
+        name = values[-POINTER_LENGTH]
+        assert isinstance(name, str)
+        return name
 
     def file_names(self, segment: Segment, folder: str, columns: Sequence[pa.Array]) -> pa.Array:
         """The paths of the source files of n entries in a folder, as n texts. `columns` ends with the value columns."""

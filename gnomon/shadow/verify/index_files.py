@@ -93,8 +93,9 @@ def entry_hashes(columns: Sequence[pa.Array], types: Sequence[str], offsets: pa.
 
 
 class Proved(NamedTuple):
-    """What a proof of some index files found: of each source file the entries, their hashes and the sample, of the
-    kinds of rows that `Samples` wants the first, whether every entry was seen, and the report."""
+    """The result of a proof of some index files. `tallies` has the number of entries, the sum of their hashes and the
+    sample of each source file, and `rows` the first row of each kind that `Samples` wants. `is_whole`: every entry was
+    seen."""
 
     tallies: Sequence[tuple[int, int, Sequence[tuple[Key, Pointer]]]]
     rows: Mapping[tuple[str, str], tuple[SourceFileEntry, Pointer]]
@@ -137,7 +138,7 @@ class FolderProof:
 
     @property
     def proved(self) -> Proved:
-        """What `run` found, for `take` of the proof of the whole folder in another process."""
+        """The result of `run`. Another process adds it to its proof of the whole folder by `take`."""
         tallies = [(tally.entries, tally.hashes, tally.sample) for tally in self.tallies]
         return Proved(tallies, self._samples.rows, self.is_whole, self._report)
 

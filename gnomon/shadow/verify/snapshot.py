@@ -183,8 +183,8 @@ class _Files(NamedTuple):
 
 @dataclass
 class _Part:
-    """A part of a verification, in another process: what it found of some index files, or the sum of a source file.
-    None: the caller has to look at the source file itself."""
+    """The tasks of a verification, for another process. It gives the proof of some index files, or the sum of a source
+    file; None where the caller has to look at the source file itself."""
 
     storage: Storage
     view: View
@@ -251,7 +251,7 @@ class _Cores:
         return {paths[number]: found for number, found in self._workers.run(tasks) if isinstance(found, RowSum)}
 
     def _parts(self, segment: int, folder: str, proof: FolderProof, look_up: bool) -> list[Proved]:
-        """What the processes find of the index files, in their order."""
+        """The results of the processes, in the order of the index files; none where this is the only process."""
         if not self._workers.number:
             return []
         files = proof.index_files

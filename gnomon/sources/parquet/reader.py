@@ -279,8 +279,8 @@ def _add_rows(planner: ReadPlanner, read: RowRead, parts: Sequence[bytes] | None
 
 
 def _all_decoded(reads: Sequence[Read | RowRead], parts: list[bytes]) -> list[pa.ChunkedArray | list[Range] | None]:
-    """What `_decoded` gives for each read, on all cores where there is much to decode: codecs and pyarrow let other
-    threads work. `parts` has the bytes of all reads, the last first."""
+    """The result of `_decoded` for each read. `parts` has the bytes of all reads, the last first. If they are many,
+    several threads decode them: codecs and pyarrow release the lock of Python."""
     cores = min(pa.cpu_count(), len(reads))  # 1 in a process that shares the cores with others
     if cores < 2 or sum(map(len, parts)) < MUCH_BYTES:
         return [_decoded(read, [parts.pop() for _ in read.ranges]) for read in reads]

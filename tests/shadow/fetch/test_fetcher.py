@@ -19,7 +19,7 @@ import pytest
 
 from gnomon.base import kernel
 from gnomon.btree.blocks import LookupStats
-from gnomon.shadow.errors import DamagedSource, KeyTypeError, StalePointer, UnknownColumn
+from gnomon.shadow.errors import BeyondBound, DamagedSource, KeyTypeError, StalePointer, UnknownColumn
 from gnomon.shadow.fetch.fetcher import Located
 from gnomon.shadow.fetch.source_files import FetchReads
 from gnomon.shadow.index_for_jobs import OpenIndex
@@ -467,6 +467,15 @@ def test_a_row_of_known_pages_is_fetched_in_few_calls_and_without_arrow(tmp_path
     if kernel.COMPILED:
         assert len(calls) <= MOST_CALLS
         assert not [name for name in calls if name.startswith(("pyarrow", "numpy"))]
+
+
+def test_a_known_row_of_long_letters_counts_its_bytes(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(100), "text": ["\U0001f600" * 100] * 100})
+    index = opened(tmp_path, {"p.parquet": rows}, ["n"])
+    for _ in range(3):  # from the second time on the page is known
+        with pytest.raises(BeyondBound):
+            index.answer_many([7], ["text"], most_bytes=300)
+        assert index.answer_many([7], ["text"], most_bytes=500)[0].rows == [{"text": "\U0001f600" * 100}]
 
 
 @pytest.mark.parametrize("keys", [["n"], ["url"], ["n", "url"]])
