@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-VERSION = 5  # as `kernel_python.VERSION`
+VERSION = 6  # as `kernel_python.VERSION`
 
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 
@@ -175,22 +175,26 @@ def byte_array_marks(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t count):
     return marks
 
 
-def byte_array_span(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t wanted, Py_ssize_t count, Py_ssize_t end):
-    """See `kernel_python.byte_array_span`."""
-    cdef Py_ssize_t size = data.shape[0], begin, first = -1, stop = -1, number
+def byte_arrays(const uint8_t[::1] data, Py_ssize_t at, wanted, Py_ssize_t count, Py_ssize_t end):
+    """See `kernel_python.byte_arrays`."""
+    cdef Py_ssize_t size = data.shape[0], begin, number = 0, left = len(wanted), next = wanted[0] if left else count
+    cdef const char* source = <const char*> &data[0] if size else NULL
+    cdef list found = []
     if not 0 <= at <= size:
         return None
     for number in range(count):
         begin = at
         if size - at < 4:
-            return (first, stop) if number == count - 1 and at <= size < end and first >= 0 else None
+            return found if number == count - 1 and at <= size < end and not left else None
         at += 4 + <Py_ssize_t> (<uint32_t> data[at] | <uint32_t> data[at + 1] << 8 | <uint32_t> data[at + 2] << 16
                                 | <uint32_t> data[at + 3] << 24)
-        if at > size and (number == wanted or number < count - 1):
+        if at > size and (number == next or number < count - 1):
             return None
-        if number == wanted:
-            first, stop = begin, at
-    return (first, stop) if at == end and first >= 0 else None
+        if number == next:
+            found.append(PyBytes_FromStringAndSize(source + begin, at - begin))
+            left -= 1
+            next = wanted[len(found)] if left else count
+    return found if at == end and not left else None
 
 
 cdef enum:

@@ -18,7 +18,7 @@ from gnomon.base.hashes_python import hash_key, may_hold, murmur3, murmur3_texts
 from gnomon.base.kernel_python import (
     FRAGMENT,
     byte_array_marks,
-    byte_array_span,
+    byte_arrays,
     hybrid_flags,
     hybrid_marks,
     hybrid_values,
@@ -40,7 +40,7 @@ __all__ = [
     "STATE",
     "VARIABLE",
     "byte_array_marks",
-    "byte_array_span",
+    "byte_arrays",
     "hash_key",
     "hybrid_flags",
     "hybrid_marks",

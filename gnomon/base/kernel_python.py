@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.base.varints import OverlongVarint, decode_unsigned
 
-VERSION = 5  # of these functions: a compiled module of another version is not used
+VERSION = 6  # of these functions: a compiled module of another version is not used
 FRAGMENT = 1 << 16  # content bytes
 ENDS_IN_RUN = "the bytes end inside a run of packed numbers"
 BROKEN_RUN = "a run with a length or a value that {} bits do not give, or a truncated run"
@@ -91,23 +91,25 @@ def byte_array_marks(data: bytes | memoryview, at: int, count: int) -> bytes | N
     return struct.pack(f"={len(marks)}i", *marks)
 
 
-def byte_array_span(data: bytes | memoryview, at: int, wanted: int, count: int, end: int) -> tuple[int, int] | None:
-    """`(begin, end)` of one PLAIN byte array with its length: number `wanted` of the `count` that begin at `at`.
+def byte_arrays(data: bytes | memoryview, at: int, wanted: Sequence[int], count: int, end: int) -> list[bytes] | None:
+    """Some PLAIN byte arrays, each with its length before it: those with the numbers `wanted`, which ascend, of the
+    `count` that begin at `at`.
 
-    None unless all of them end exactly at `end`. The last may reach beyond the data if it is not the wanted one."""
-    found = None
+    None unless all `count` end exactly at `end`. The last may reach beyond the data if it is not wanted."""
+    found: list[bytes] = []
     if not 0 <= at <= len(data):
         return None
     for number in range(count):
         begin, is_last = at, number == count - 1
+        is_wanted = len(found) < len(wanted) and number == wanted[len(found)]
         if len(data) - at < 4:
-            return found if is_last and at <= len(data) < end else None
+            return found if is_last and at <= len(data) < end and len(found) == len(wanted) else None
         at += 4 + int.from_bytes(data[at : at + 4], "little")
-        if at > len(data) and (number == wanted or not is_last):
+        if at > len(data) and (is_wanted or not is_last):
             return None
-        if number == wanted:
-            found = begin, at
-    return found if at == end else None
+        if is_wanted:
+            found.append(bytes(data[begin:at]))
+    return found if at == end and len(found) == len(wanted) else None
 
 
 def _element(data: bytes | memoryview, at: int, content: bytearray, size: int | None = None) -> tuple[int, int] | None:

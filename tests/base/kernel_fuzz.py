@@ -100,7 +100,9 @@ def array_calls(dice: random.Random) -> Iterator[Call]:
     data, count = damaged(dice, whole), odd(dice, len(sizes))
     yield "byte_array_marks", (data, odd(dice, lead), count)
     few = min(count, 1 << 20)  # a loop over more takes long in Python
-    yield "byte_array_span", (data, odd(dice, lead), odd(dice, dice.randint(0, len(sizes))), few, odd(dice, len(whole)))
+    numbers = sorted(dice.sample(range(len(sizes)), dice.randint(0, len(sizes))))
+    wanted = [odd(dice, number) for number in numbers]
+    yield "byte_arrays", (data, odd(dice, lead), wanted, few, odd(dice, len(whole)))
 
 
 def hybrid_calls(dice: random.Random) -> Iterator[Call]:

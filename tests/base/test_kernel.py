@@ -163,10 +163,10 @@ def test_marks_show_where_byte_arrays_begin(loops: SimpleNamespace, count: int, 
     for wrong in (count - 1, count + 1):
         assert wrong < 0 or loops.byte_array_marks(data, len(lead), wrong) is None
     assert not values or loops.byte_array_marks(data[:-1], len(lead), count) is None
-    for number in {0, count // 2, count - 1} if count else ():
-        span = loops.byte_array_span(data, len(lead), number, count, len(data))
-        assert data[slice(*span)] == values[number]
-        assert loops.byte_array_span(data, len(lead), number, count, len(data) + 1) is None
+    for wanted in ([], [0], sorted({0, count // 2, count - 1}), list(range(count))) if count else ([],):
+        assert loops.byte_arrays(data, len(lead), wanted, count, len(data)) == [values[number] for number in wanted]
+        assert loops.byte_arrays(data, len(lead), wanted, count, len(data) + 1) is None
+        assert loops.byte_arrays(data, len(lead), [*wanted, count], count, len(data)) is None
 
 
 def test_a_changed_length_among_byte_arrays_is_noticed_both_ways() -> None:
@@ -174,13 +174,13 @@ def test_a_changed_length_among_byte_arrays_is_noticed_both_ways() -> None:
     for _ in range(examples(2000)):
         count = dice.randint(1, 20)
         values = byte_arrays(dice, count, dice.choice([0, 3, 300]))
-        data, wanted = bytearray(b"".join(values)), dice.randrange(count)
+        data, wanted = bytearray(b"".join(values)), sorted(dice.sample(range(count), dice.randint(1, count)))
         changed = dice.randrange(count)
         at = len(b"".join(values[:changed])) + dice.choice([0, 0, 0, 1, 3])
         before = data[at]
         data[at] = dice.randrange(256)
         cut = len(data) - dice.choice([0, 0, dice.randint(0, len(values[-1]))])
-        answers = [one.byte_array_span(bytes(data[:cut]), 0, wanted, count, len(data)) for one in both]
+        answers = [one.byte_arrays(bytes(data[:cut]), 0, wanted, count, len(data)) for one in both]
         assert answers[0] == answers[1]
         marks = [one.byte_array_marks(bytes(data), 0, count) for one in both]
         assert marks[0] == marks[1]

@@ -30,6 +30,7 @@ from gnomon.sources.parquet.value_map import Content, IndexMap, MappedPage, Page
 
 MAPS_LIMIT = 4 << 20  # bytes, for the maps of a file
 DICTIONARIES_LIMIT = 32 << 20  # bytes, for the dictionaries of all files
+MOST_IN_PARTS = 64  # wanted values of a page; to find and unpack the parts of more takes longer than to unpack the page
 MOST_OF_A_PAGE = 0.75  # a page is read whole where its wanted parts take a larger share of it
 KEPT_WHOLE = 256 << 10  # unpacked bytes of a dictionary that is kept whole although it has a map
 
@@ -188,9 +189,12 @@ class PartReads:
         self.values = values
         self._leaf = leaf
         self._pages = pages
-        parts = map.parts(span[0], values)
+        is_few = len(values) <= MOST_IN_PARTS
+        parts = map.parts(span[0], values) if is_few else []
         wanted = sum(part.range[1] for part in parts)
-        self.pays = isinstance(map, IndexMap) or wanted <= MOST_OF_A_PAGE * span[1]
+        is_index = isinstance(map, IndexMap)
+        is_kept = is_index and map.pieces is None
+        self.pays = is_kept or (is_few and (is_index or wanted <= MOST_OF_A_PAGE * span[1]))
         self._parts = [(part, pages.get((leaf, part.range)) if pages else None) for part in parts]
         self.ranges: list[Range] = [part.range for part, content in self._parts if content is None]
 

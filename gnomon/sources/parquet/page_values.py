@@ -230,14 +230,12 @@ class BooleanBits:
         self._body = body
 
     def plain(self, spans: Sequence[Span]) -> bytes:
-        return b"".join([self._of(first, stop) for first, stop in spans])
-
-    def _of(self, first: int, stop: int) -> bytes:
-        data = self._body[first >> 3 : (stop + 7) >> 3]
+        first, stop = (spans[0][0], spans[-1][1]) if spans else (0, 0)
         if stop > 8 * len(self._body):
             raise ThriftError(f"value {stop} in a page of {len(self._body)} bytes of booleans")
-        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-        return bits[first & 7 : (first & 7) + stop - first].tobytes()
+        bits = np.unpackbits(np.frombuffer(self._body[first >> 3 : (stop + 7) >> 3], np.uint8), bitorder="little")
+        begin = first & ~7
+        return bits[[value - begin for span in spans for value in range(*span)]].tobytes()
 
 
 class BooleanRuns:

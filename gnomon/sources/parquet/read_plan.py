@@ -26,7 +26,7 @@ from gnomon.sources.parquet.footer import (
 from gnomon.sources.parquet.known_rows import ChunkRows, convert_of, known_values
 from gnomon.sources.parquet.map_codec import DamagedMaps, RecordedMaps, RecordedValues, encode_maps, stored_bytes
 from gnomon.sources.parquet.page import make_maps
-from gnomon.sources.parquet.page_map import PageMap, map_pages
+from gnomon.sources.parquet.page_map import PageMap, PageShare, map_pages
 from gnomon.sources.parquet.row_reads import LeafRead, RowRead
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.value_map import MappedPage, are_alike
@@ -35,8 +35,9 @@ from gnomon.sources.pointers import group_of_rows, in_rounds
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
-FEW = 8  # wanted rows of a page, up to which they are decoded one by one
-FEW_KNOWN = 64 if kernel.COMPILED else FEW  # as FEW, of pages that are in memory or have a value map
+FEW = 8  # wanted rows of a page, up to which they are picked from it
+# The share of wanted rows of pages up to which they are picked: then pyarrow, which decodes all values, is faster.
+SPARSE = 0.01 if kernel.COMPILED else 0.0
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
 PLACE_BYTES = 400  # memory of a checked place
 RECORDED_VALUES = 1 << 20  # bytes, before compression, of the value maps that are recorded for a file
@@ -138,12 +139,22 @@ class ReadPlanner:
         self._map(reader, [(column, places) for _, column, places, _ in shares])
         reads: list[Read | RowRead] = []
         for position, column, places, local in shares:
-            picks = self._row_reads(column, places, local, reader.is_remote)
-            if picks is not None:
-                reads.append(RowRead(position, column, places, picks, local))
-            else:
-                reads += self.whole_page_reads(position, column, places, local)
+            parts = self._parts(column, places[0], local)
+            picks = [self._row_reads(column, places, part, reader.is_remote) for part in parts]
+            found = [
+                RowRead(position, column, places, leaves, part)
+                for part, leaves in zip(parts, picks, strict=True)
+                if leaves is not None
+            ]
+            reads += found if len(found) == len(parts) else self.whole_page_reads(position, column, places, local)
         return reads
+
+    def _parts(self, column: Column, place: ChunkPlace, rows: Rows) -> list[Rows]:
+        """Rows of a chunk whose pages are read together: the pages of a flat column take about TOGETHER bytes."""
+        pages = self._maps.get((place.row_group, column.leaves[0].ordinal)) if column.flat else None
+        if pages is None or len(rows) <= FEW:
+            return [rows]
+        return [part for _, part in split_pages(pages, rows, TOGETHER)]
 
     def values(
         self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Sequence[int]
@@ -194,14 +205,12 @@ class ReadPlanner:
             if pages is None or not place.chunk.decodable:
                 return None
             shares = pages.shares(rows, place.repeated)
-            if column.flat and len(rows) > FEW_KNOWN * len(shares):
+            if column.flat and not _are_sparse(rows, pages, shares):
                 return None
             if not column.flat:
                 read += int(pages.lengths[[share.page for share in shares]].sum())
                 total += place.chunk.compressed
             picks.append(LeafRead(place, leaf, pages, shares, self._caches, is_remote))
-            if column.flat and len(rows) > FEW * len(shares) and not picks[-1].is_known:
-                return None
         return picks if column.flat or len(rows) <= FEW or 2 * read <= total else None
 
     def whole_page_reads(self, position: int, column: Column, places: Sequence[ChunkPlace], rows: Rows) -> list[Read]:
@@ -341,6 +350,14 @@ class ReadPlanner:
                 return False
             left -= found is not None
         return not left
+
+
+def _are_sparse(rows: Rows, pages: PageMap, shares: Sequence[PageShare]) -> bool:
+    """Whether few rows of these pages are wanted."""
+    if len(rows) <= FEW * len(shares):
+        return True
+    chosen = np.array([share.page for share in shares])
+    return len(rows) <= SPARSE * int((pages.first_rows[chosen + 1] - pages.first_rows[chosen]).sum())
 
 
 def _bytes_together(chunk: Chunk) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gnomon.base.errors import check_memory
 from gnomon.sources.errors import DamagedSource
-from gnomon.sources.parquet.dictionary import DictionaryRead, PageCaches, PartReads
+from gnomon.sources.parquet.dictionary import MOST_IN_PARTS, DictionaryRead, PageCaches, PartReads
 from gnomon.sources.parquet.footer import BINARY, BOOLEAN, MAGIC, ChunkPlace, Column, Leaf
 from gnomon.sources.parquet.page import DecompressedPage
 from gnomon.sources.parquet.page_header import DATA, PLAIN, check_leaf_lengths, check_page, decode_errors
@@ -98,11 +98,6 @@ class LeafRead:
         self._dictionary_later = False
         if self._dictionary is not None and any(page.dictionary for page in self._pages):
             self.ranges[:0] = self._dictionary_ranges(self._dictionary, is_remote)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether each page is in memory, or has a map of the places of its values."""
-        return all(page.kept is not None or page.parts is not None for page in self._pages)
 
     def _select(self, pages: PageMap, share: PageShare) -> _SelectedPage:
         number = share.page
@@ -207,7 +202,7 @@ class LeafRead:
             return LeafRows(0, b"", b"", b""), None
         page = DecompressedPage(part, header, self._place, offset, self._leaf, wanted.in_all)
         found = self._rows_of(page, wanted.share)
-        if self._caches.pages is not None:
+        if self._caches.pages is not None and len(wanted.share.rows) <= MOST_IN_PARTS:  # else it is a part of a scan
             self._caches.pages.put((self._leaf.ordinal, wanted.range), page)
         if page.map is not None and page.map.saves_reads:
             self._caches.maps.learn((*self._key, *wanted.range), page.map)

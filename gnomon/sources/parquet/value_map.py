@@ -359,15 +359,16 @@ class ValueMap(MappedPage):
             if starts and not 0 <= starts[0] <= starts[-1] <= len(content) - self._width:
                 raise NeedsPyarrow
             return [content[at : at + self._width] for at in starts]
-        found = []
-        for value in values:
-            after = bisect_right(self._firsts, value)
+        found: list[bytes | memoryview] = []
+        while len(found) < len(values):
+            after = bisect_right(self._firsts, values[len(found)])
             first, at, end = self._firsts[after - 1], self._positions[after - 1], self._positions[after]
-            numbers = value - first, self._firsts[after] - first
-            span = kernel.byte_array_span(content, at - begin, *numbers, end - begin)
-            if span is None:
+            together = values[len(found) : bisect_left(values, self._firsts[after], len(found))]
+            wanted = [value - first for value in together]
+            some = kernel.byte_arrays(content, at - begin, wanted, self._firsts[after] - first, end - begin)
+            if some is None:
                 raise NeedsPyarrow
-            found.append(content[span[0] : span[1]])
+            found += some
         return found
 
 

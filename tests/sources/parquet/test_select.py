@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gnomon.base import kernel
 from gnomon.base.varints import encode_unsigned
 from gnomon.sources import DamagedSource, MappedFile, open_source
+from gnomon.sources.parquet import read_plan
 from gnomon.sources.parquet import reader as parquet_reader
 from gnomon.sources.parquet.page_header import read_header
 from gnomon.sources.parquet.page_values import RUNS, flags_at, values_at
@@ -199,25 +200,58 @@ def test_few_rows_of_a_page_are_decoded_alone_and_many_are_decoded_with_it(picks
     table = pa.table({"id": range(1000)})
     reader = BytesReader(written(table, row_group_size=1000, data_page_size=1 << 20, use_dictionary=False))
     source = open_source(reader, "parquet")
-    for count in (8, 9):
-        rows = range(0, 100 * count, 100)
+    for count in (8, 11):
+        rows = range(0, 90 * count, 90)
         assert source.fetch(reader, [(row, 0) for row in rows], ["id"])["id"].to_pylist() == list(rows)
     assert picks == [True, False]
 
 
-@pytest.mark.skipif(not kernel.COMPILED, reason="value maps need compiled loops")
-def test_more_rows_are_decoded_alone_where_the_page_is_known(picks: list[bool]) -> None:
+@pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow is faster than picks with loops in Python")
+def test_up_to_a_hundredth_of_the_rows_of_a_page_is_picked_from_it(picks: list[bool]) -> None:
     table = pa.table({"id": range(10_000)})
     data = written(table, row_group_size=10_000, data_page_size=1 << 20, use_dictionary=False, compression="snappy")
-    reader = BytesReader(data)
+    reader, pages = BytesReader(data), Pages()
     source = open_source(reader, "parquet")
-    cast(MappedFile, source).keep_in(Pages())
-    source.fetch(reader, [(0, 0)], ["id"])
-    picks.clear()
-    for count in (9, 64, 65):
-        rows = range(0, 100 * count, 100)
+    cast(MappedFile, source).keep_in(pages)
+    for count, kept in ((100, 0), (101, 0), (9, 1), (65, 1)):  # a page of more than 64 picked rows is not kept
+        rows = range(0, 99 * count, 99)
         assert source.fetch(reader, [(row, 0) for row in rows], ["id"])["id"].to_pylist() == list(rows)
-    assert picks == [True, True, False]
+        assert len(pages) == kept
+    assert picks == [True, False, True, True]
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow is faster than picks with loops in Python")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_many_picked_rows_are_those_that_pyarrow_decodes(
+    version: str, codec: str, picks: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, dice = 20_000, np.random.default_rng(7)
+    numbers = dice.integers(0, 1 << 40, count)
+    columns: dict[str, pa.Array] = {
+        "number": pa.array(numbers),
+        "text": pa.array([f"text {number} " * (number % 3) for number in numbers.tolist()]),
+        "few": pa.array([f"word {number % 300}" for number in numbers.tolist()]),
+        "flag": pa.array(numbers % 2 == 1),
+        "real": pa.array(dice.random(count)),
+        "day": pa.array((numbers % 40_000).astype(np.int32)).cast(pa.date32()),
+    }
+    nulls = {
+        f"{name} or null": pa.array(one.to_pylist(), one.type, mask=dice.random(count) < 0.2)
+        for name, one in columns.items()
+    }
+    table = pa.table({**columns, **nulls})
+    options: dict[str, Any] = {"use_dictionary": ["few", "few or null"], "data_page_version": version}
+    data = written(table, row_group_size=count, data_page_size=1 << 16, compression=codec, **options)
+    for wanted, together in ((700, 16 << 20), (2000, 1 << 15), (20_000, 1 << 17)):
+        rows = np.sort(dice.choice(count, wanted, replace=False))
+        monkeypatch.setattr(read_plan, "SPARSE", 1.0)
+        monkeypatch.setattr(read_plan, "TOGETHER", together)
+        reader = BytesReader(data)
+        picks.clear()
+        found = open_source(reader, "parquet").fetch(reader, [(row, 0) for row in rows.tolist()], table.column_names)
+        assert found.equals(table.take(pa.array(rows)))
+        assert all(picks)
 
 
 def test_a_dictionary_is_read_once_and_counted(picks: list[bool]) -> None:
