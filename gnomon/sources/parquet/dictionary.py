@@ -30,7 +30,7 @@ from gnomon.sources.parquet.value_map import Content, IndexMap, MappedPage, Page
 
 MAPS_LIMIT = 4 << 20  # bytes, for the maps of a file
 DICTIONARIES_LIMIT = 32 << 20  # bytes, for the dictionaries of all files
-MOST_IN_PARTS = 64  # wanted values of a page; to find and unpack the parts of more takes longer than to unpack the page
+MOST_IN_PARTS = 16  # wanted values of a page; to find and unpack the parts of more takes longer than to unpack the page
 MOST_OF_A_PAGE = 0.75  # a page is read whole where its wanted parts take a larger share of it
 KEPT_WHOLE = 256 << 10  # unpacked bytes of a dictionary that is kept whole although it has a map
 

@@ -213,7 +213,7 @@ def test_up_to_a_hundredth_of_the_rows_of_a_page_is_picked_from_it(picks: list[b
     reader, pages = BytesReader(data), Pages()
     source = open_source(reader, "parquet")
     cast(MappedFile, source).keep_in(pages)
-    for count, kept in ((100, 0), (101, 0), (9, 1), (65, 1)):  # a page of more than 64 picked rows is not kept
+    for count, kept in ((100, 0), (101, 0), (9, 1), (17, 1)):  # a page of more than 16 picked rows is not kept
         rows = range(0, 99 * count, 99)
         assert source.fetch(reader, [(row, 0) for row in rows], ["id"])["id"].to_pylist() == list(rows)
         assert len(pages) == kept
