@@ -58,10 +58,10 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_990, 15),
+    "base": (2_995, 15),
     "btree": (5_240, 21),
-    "sources": (17_100, 64),
-    "shadow": (26_490, 107),
+    "sources": (17_110, 64),
+    "shadow": (26_510, 107),
     "jobs": (8_390, 38),
     "indexer": (4_800, 26),
     "service": (10_900, 51),

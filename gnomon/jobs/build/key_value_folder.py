@@ -373,7 +373,7 @@ class _LocalRows:
             places[number], buckets[number] = place, spec.buckets_in(one.folder)
 
         def placed() -> Iterator[pa.Table]:
-            for _, tables in self._kept.streams():
+            for _, tables in self._kept.groups():
                 for table in tables:
                     numbers, hashes = (table.column(name).to_numpy() for name in (PARTITION, HASH))
                     groups = places[numbers] * spec.buckets + hashes.astype(np.int64) % buckets[numbers]

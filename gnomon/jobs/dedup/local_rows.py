@@ -221,7 +221,7 @@ class _Work:
             index = staging.index
             check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters)
             outcomes = np.empty(rows, np.int8)
-            small = (batch for _, entries in sorter.groups() for batch in entries.to_batches())
+            small = (batch for _, tables in sorter.groups() for some in tables for batch in some.to_batches())
             for entries in gathered(small, CHUNK_ROWS, CHUNK_BYTES):
                 some = self._ordered(entries)
                 keys = [some.column(name) for name in self.compared]
@@ -280,7 +280,7 @@ class _Work:
                 for batch in self._checked(outcomes):
                     table = pa.Table.from_batches([batch])
                     sorter.add(table.append_column(GROUP, self._numbers(batch)))
-                for _, tables in sorter.streams():
+                for _, tables in sorter.groups():
                     for batch in (batch for table in tables for batch in table.to_batches()):
                         writer.add(batch)
         name = staging.name + layout.style.ending

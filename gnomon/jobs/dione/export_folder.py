@@ -250,7 +250,8 @@ class ExportedFiles:
         with EntrySorter(0, range(total), self._memory) as sorter:
             for entries in self._entries():
                 sorter.add(entries)
-            for number, entries in sorter.groups():
+            for number, tables in sorter.groups():
+                entries = pa.concat_tables(tables)  # the writer needs all of a file
                 self._write(number, name, entries)
                 written[self._partition_of(number)] += entries.num_rows
         for partition, rows in self._rows.items():

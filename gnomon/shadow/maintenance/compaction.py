@@ -45,7 +45,7 @@ from gnomon.shadow.metadata import (
     with_cuts,
 )
 from gnomon.shadow.storage import Place, Storage, patiently, probe, storage_at
-from gnomon.shadow.write import WORTH_ROWS, Weighed, Workers, merged, processes_for, shares_of_merge
+from gnomon.shadow.write import WORTH_ROWS, Workers, merged, processes_for, shares_of_merge
 
 SAMPLED = 20_000  # keys of an index from which its ranges are cut
 
@@ -139,7 +139,7 @@ def _merge(job: _Merge, on_all_cores: bool) -> list[IndexFileEntry]:
     if processes > 1:
         with Workers[int | None, IndexFileEntry](processes, job) as workers:
             if workers.number:
-                found = sorted(workers.run([Weighed(share) for share in range(shares)]), key=lambda one: one[0])
+                found = sorted(workers.run(range(shares)), key=lambda one: one[0])
                 return [file for _, file in found]
     return list(job(None))
 

@@ -49,7 +49,7 @@ from gnomon.shadow.verify.look_ups import LookUps, count_by_table, look_all_up, 
 from gnomon.shadow.verify.manifests import check_appends, check_columns, check_manifests, check_snapshot
 from gnomon.shadow.verify.pointers import ReadBack, RowSum
 from gnomon.shadow.verify.report import FAILURES, Fault, Report, Samples, fault_of, plain_table, some_of
-from gnomon.shadow.write import WORTH_ROWS, Weighed, Workers, processes_for
+from gnomon.shadow.write import WORTH_ROWS, Workers, processes_for
 
 SHARES = 4  # tasks for each process: an index file may take longer than others
 SAMPLED_FILES = 16
@@ -247,7 +247,7 @@ class _Cores:
 
     def sums(self, paths: Sequence[str]) -> dict[str, RowSum]:
         """The sums of those source files that could be read; none where this is the only process."""
-        tasks: list[Weighed[_Files | str]] = [Weighed(path) for path in paths] if self._workers.number else []
+        tasks: list[_Files | str] = list(paths) if self._workers.number else []
         return {paths[number]: found for number, found in self._workers.run(tasks) if isinstance(found, RowSum)}
 
     def _parts(self, segment: int, folder: str, proof: FolderProof, look_up: bool) -> list[Proved]:
@@ -257,7 +257,7 @@ class _Cores:
         files = proof.index_files
         share = max(1, -(-len(files) // (SHARES * self._processes)))
         parts = [files[begin : begin + share] for begin in range(0, len(files), share)]
-        tasks: list[Weighed[_Files | str]] = [Weighed(_Files(segment, folder, part, look_up)) for part in parts]
+        tasks: list[_Files | str] = [_Files(segment, folder, part, look_up) for part in parts]
         found = sorted(self._workers.run(tasks), key=lambda one: one[0])
         return [part for _, part in found if isinstance(part, Proved)]
 

@@ -19,7 +19,7 @@ from gnomon.shadow.write.index_locally import (
     stored_columns,
 )
 from gnomon.shadow.write.merge import merged, shares_of_merge
-from gnomon.shadow.write.workers import WORTH_ROWS, Weighed, Workers, processes_for
+from gnomon.shadow.write.workers import WORTH_ROWS, Workers, processes_for
 
 __all__ = [
     "GROUP",
@@ -28,7 +28,6 @@ __all__ = [
     "Entries",
     "EntrySorter",
     "Piece",
-    "Weighed",
     "Workers",
     "file_columns",
     "index_entries",

@@ -1,10 +1,10 @@
 """Entries sorted by index file and key within a bound of memory.
 
 Entries beyond the bound go to temporary files, one for each range of index files. Each range is then sorted by itself,
-and divided again where it is beyond the bound, too."""
+and divided again where it is beyond the bound, too: the entries of one index file into ranges of keys."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,13 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.base.errors import check_memory
-from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.btree.keys import same_values
+from gnomon.shadow.errors import StorageError
 from gnomon.shadow.write.merge import sort_order
 
 GROUP = ""  # a name that no column of an index file has: the number of an entry's index file, an int32
 MOST_FILES = 128  # open at the same time
 HELD_SHARE = 4  # of the bound, a fourth is for unsorted entries: sorted ones and the index file are copies
 HELD_BYTES = 1 << 30  # at most, so that the texts of a column have 32-bit offsets
+SAMPLED = 10_000  # entries, of which keys are chosen that divide one index file
 FOLDER = "gnomon-entries-"
 
 
@@ -37,13 +39,13 @@ class EntrySorter:
     """Sorts entries by the number of their index file (`GROUP`), then by their first `keys` columns, in the key order
     of index files. The sort is stable. A context manager, which removes the temporary files.
 
-    UsageError where there are keys, and the entries of one index file exceed the bound; StorageError where temporary
-    files cannot be written."""
+    StorageError where temporary files cannot be written."""
 
     def __init__(self, keys: int, groups: range, most_bytes: int, folder: str | None = None) -> None:
         self._keys = keys
         self._groups = groups
         self._most_bytes = most_bytes
+        self._most_held = min(most_bytes // HELD_SHARE, HELD_BYTES)
         self._folder = folder
         self._held: list[pa.Table] = []
         self._held_bytes = 0
@@ -60,26 +62,20 @@ class EntrySorter:
         """Add entries with their column GROUP."""
         self._held.append(entries)
         self._held_bytes += entries.nbytes
-        if self._held_bytes <= min(self._most_bytes // HELD_SHARE, HELD_BYTES):
-            return
-        if len(self._groups) == 1 and self._keys:
-            raise UsageError(
-                f"the entries of one bucket take more than {self._most_bytes / HELD_SHARE / 1e6:,.0f} MB, a fourth of "
-                "the memory for this build; give the build more memory or the index more buckets, or build with Spark"
-            )
-        self._spill()
+        if self._held_bytes > self._most_held:
+            self._spill()
 
-    def groups(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield each index file's number, and its entries in key order, without GROUP."""
+    def groups(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+        """Yield each index file's number, and its entries in key order, in any number of tables without GROUP. The
+        tables of one index file are taken before the next one."""
         if not self._parts:
-            yield from self._sorted()
+            yield from ((group, iter([entries])) for group, entries in self._sorted())
             return
         self._spill()
         for part in self._parts:
-            if len(part.groups) == 1 and not self._keys:  # its writer needs all of it
-                self._held = list(part.read())
-                part.remove()
-                yield from self._sorted()
+            if len(part.groups) == 1:
+                if part.bytes:
+                    yield part.groups.start, self._by_key(part)
                 continue
             with EntrySorter(self._keys, part.groups, self._most_bytes, self._folder) as within:
                 for entries in part.read():
@@ -87,23 +83,29 @@ class EntrySorter:
                 part.remove()
                 yield from within.groups()
 
-    def streams(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-        """Yield each index file's number, and its entries in the order in which they were added, in any number of
-        tables without GROUP. For a sorter without keys: the entries of one index file may exceed the bound."""
-        if not self._parts:
-            yield from ((group, iter([entries])) for group, entries in self._sorted())
-            return
-        self._spill()
-        for part in self._parts:
-            if len(part.groups) == 1:
-                yield part.groups.start, (entries.drop_columns([GROUP]) for entries in part.read())
-                part.remove()
-                continue
-            with EntrySorter(self._keys, part.groups, self._most_bytes, self._folder) as within:
-                for entries in part.read():
-                    within.add(entries)
-                part.remove()
-                yield from within.streams()
+    def _by_key(self, part: "_Part", is_sorted: bool = False) -> Iterator[pa.Table]:
+        """The entries of one index file in key order, without GROUP. Removes the part."""
+        if not self._keys or is_sorted:
+            yield from (entries.drop_columns([GROUP]) for entries in part.read())
+        elif part.bytes <= self._most_held:
+            entries = pa.concat_tables(part.read()).combine_chunks().drop_columns([GROUP])
+            yield entries.take(sort_order(_keys_of(entries, self._keys)))
+        else:
+            yield from self._by_ranges(part)
+        part.remove()
+
+    def _by_ranges(self, part: "_Part") -> Iterator[pa.Table]:
+        """As `_by_key`, for entries beyond the bound: cut into ranges between some of their keys, and these keys."""
+        cuts = _cuts(part, self._keys, min(-(-2 * part.bytes // self._most_held), (MOST_FILES - 1) // 2))
+        with ExitStack() as opened:
+            folder = temporary_folder(opened, self._folder)
+            ranges = [_Part(Path(folder, str(i)), part.groups) for i in range(2 * len(cuts[0]) + 1)]
+            for entries in part.read():
+                for number, rows in _by_range(_keys_of(entries, self._keys), cuts):
+                    ranges[number].write(entries.take(pa.array(rows)))
+            for number, one in enumerate(ranges):
+                if one.bytes:
+                    yield from self._by_key(one, is_sorted=number % 2 == 1)
 
     def spilled(self) -> list[Spill]:
         """Write all entries to temporary files, unsorted, for another sorter. The caller removes them. For a sorter
@@ -118,7 +120,7 @@ class EntrySorter:
         held, numbers = self._taken()
         for group, places in _by_number(numbers):
             if self._keys:
-                keys = [held.column(i).chunk(0).take(pa.array(places)) for i in range(self._keys)]
+                keys = [key.take(pa.array(places)) for key in _keys_of(held, self._keys)]
                 places = places[sort_order(keys).to_numpy()]
             yield group, held.take(pa.array(places))
 
@@ -148,7 +150,7 @@ class _Part:
 
     def __init__(self, path: Path, groups: range) -> None:
         self.groups = groups
-        self.bytes = 0
+        self.bytes = self.rows = 0
         self._path = path
         self._writer: pa.RecordBatchStreamWriter | None = None
 
@@ -158,16 +160,18 @@ class _Part:
                 self._writer = pa.ipc.new_stream(str(self._path), entries.schema)
             self._writer.write_table(entries)
         self.bytes += entries.nbytes
+        self.rows += entries.num_rows
 
     def closed(self) -> Spill:
-        """The file, complete."""
-        assert self._writer is not None
-        with writing_temporary_files():
-            self._writer.close()  # closes the file, too
+        """The file, complete. Nothing more is written."""
+        if self._writer is not None:
+            with writing_temporary_files():
+                self._writer.close()  # closes the file, too
+            self._writer = None
         return Spill(self.groups, str(self._path), self.bytes)
 
     def read(self) -> Iterator[pa.Table]:
-        if self._writer is not None:
+        if self.bytes:
             yield from read_spill(self.closed().path)
 
     def remove(self) -> None:
@@ -199,6 +203,39 @@ def writing_temporary_files() -> Iterator[None]:
             f"entries beyond the memory of this job cannot be written to a temporary file ({error}); "
             "set TMPDIR to a folder with room for the keys, or give the job more memory"
         ) from error
+
+
+def _keys_of(entries: pa.Table, keys: int) -> list[pa.Array]:
+    """The first columns of entries whose columns have one chunk each."""
+    return [entries.column(i).chunk(0) for i in range(keys)]
+
+
+def _cuts(part: _Part, keys: int, count: int) -> list[pa.Array]:
+    """The columns of up to `count` different keys of a part, ascending, between which there are about as many
+    entries."""
+    step, sample = max(1, part.rows // SAMPLED), []
+    for entries in part.read():
+        rows = pa.array(np.arange(0, entries.num_rows, step))
+        sample.append(entries.select(range(keys)).take(rows))
+    columns = _keys_of(pa.concat_tables(sample).combine_chunks(), keys)
+    order = sort_order(columns).to_numpy()
+    chosen = pa.array(order[np.arange(1, count + 1) * len(order) // (count + 1)])
+    columns = [column.take(chosen) for column in columns]
+    same = np.logical_and.reduce([same_values(column[:-1], column[1:]) for column in columns])
+    is_new = np.concatenate([[True], ~same])
+    return [column.filter(pa.array(is_new)) for column in columns]
+
+
+def _by_range(keys: Sequence[pa.Array], cuts: Sequence[pa.Array]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield the number of each range, and its rows in key order. Range 2 i + 1 has the rows with cut i; the ranges
+    around it have the rows between two cuts."""
+    count = len(cuts[0])
+    # The sort is stable: one copy of each cut comes before the rows that equal it, and one after them.
+    order = sort_order([pa.concat_arrays([cut, key, cut]) for cut, key in zip(cuts, keys, strict=True)]).to_numpy()
+    is_cut = (order < count) | (order >= count + len(keys[0]))
+    numbers, rows = np.cumsum(is_cut)[~is_cut], order[~is_cut].astype(np.int64) - count
+    for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(numbers)) + 1) if len(rows) else ():
+        yield int(numbers[places[0]]), rows[places]
 
 
 def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,8 @@ from gnomon.shadow.lookup import write_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SourceFileEntry
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import partition_values
-from gnomon.shadow.write.entry_sorter import GROUP, HELD_SHARE, EntrySorter, Spill, read_spill, temporary_folder
-from gnomon.shadow.write.workers import Weighed, Workers
+from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, Spill, read_spill, temporary_folder
+from gnomon.shadow.write.workers import Workers
 from gnomon.sources import Split
 from gnomon.sources.pointers import POINTER_FIELDS
 
@@ -147,9 +148,9 @@ def index_rows(
     with EntrySorter(len(spec.entry_schema.columns), range(len(folders) * spec.buckets), most_bytes) as sorter:
         for some in rows:
             sorter.add(some)
-        for group, held in sorter.groups():
+        for group, tables in sorter.groups():
             folder, bucket = divmod(group, spec.buckets)
-            batches = held.to_batches(max_chunksize=BATCH_ROWS)
+            batches = (batch for some in tables for batch in some.to_batches(max_chunksize=BATCH_ROWS))
             written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
     return written
 
@@ -190,20 +191,22 @@ class _Target:
     def write(self, sorter: EntrySorter, left_out: Collection[int] = ()) -> Iterator[IndexFileEntry]:
         """Write the index files of the sorter's entries, without those of the files `left_out`."""
         unwanted = pa.array(sorted(left_out), pa.int32())
-        for group, held in sorter.groups():
+        for group, tables in sorter.groups():
             folder, bucket = divmod(group, self._spec.buckets)
-            wanted = held if not len(unwanted) else held.filter(pc.invert(pc.is_in(held.column(FILE), unwanted)))
-            if wanted.num_rows:
-                yield write_index_file(
-                    self._storage, self._spec, self._segment_id, self._folders[folder], bucket, self._batches(wanted)
-                )
+            batches = self._batches(tables, unwanted)
+            first = next(batches, None)
+            if first is not None:
+                some = chain([first], batches)
+                yield write_index_file(self._storage, self._spec, self._segment_id, self._folders[folder], bucket, some)
 
-    def _batches(self, entries: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield sorted entries in the schema of index files."""
+    def _batches(self, tables: Iterator[pa.Table], unwanted: pa.Array) -> Iterator[pa.RecordBatch]:
+        """Yield sorted entries in the schema of index files, without those of the `unwanted` files."""
         spec = self._spec
         names = [column.name for column in spec.entry_schema.columns]
         before = len(spec.stored_keys) + len(spec.include)
-        for batch in entries.to_batches(max_chunksize=BATCH_ROWS):
+        if len(unwanted):
+            tables = (some.filter(pc.invert(pc.is_in(some.column(FILE), unwanted))) for some in tables)
+        for batch in (batch for some in tables for batch in some.to_batches(max_chunksize=BATCH_ROWS)):
             named = file_columns(spec, *self._named, batch.column(FILE))
             columns = [batch.column(str(i)) for i in range(batch.num_columns - 1)]
             yield pa.RecordBatch.from_arrays([*columns[:before], *named, *columns[before:]], names=names)
@@ -246,7 +249,7 @@ class _Part(NamedTuple):
 @dataclass(frozen=True)
 class _Job:
     """The work of each process, which gets its tasks one by one. Temporary files lie in `folder`. A scan holds up to a
-    fourth of `scan_bytes` of entries in memory, a sort up to `most_bytes`."""
+    fourth of `scan_bytes` of entries in memory, a sort takes up to `most_bytes`."""
 
     target: _Target
     scan: ScanPiece
@@ -294,7 +297,7 @@ def index_pieces(
     with ExitStack() as opened:
         workers = _workers(opened, _Target(storage, spec, segment_id, files), scan, most_bytes, processes)
         if workers is not None:
-            return _index_by(workers, pieces, len(files), most_bytes, on_progress)
+            return _index_by(workers, pieces, len(files), on_progress)
     ragged = Counter[int]()
     by_path: dict[str, list[Piece]] = defaultdict(list)
     for piece in pieces:
@@ -321,19 +324,18 @@ def _workers(opened: ExitStack, target: _Target, scan: ScanPiece, most_bytes: in
         folder = temporary_folder(opened)
     except StorageError:  # one process may do without
         return None
-    job = _Job(target, scan, folder, min(most_bytes // processes, SCAN_BYTES), most_bytes)
+    job = _Job(target, scan, folder, min(most_bytes // processes, SCAN_BYTES), most_bytes // processes)
     workers: _Workers = opened.enter_context(Workers(processes, job, folder))
     return workers if workers.number else None
 
 
 def _index_by(
-    workers: _Workers, pieces: Sequence[Piece], files: int, most_bytes: int, on_progress: Callable[[int], None]
+    workers: _Workers, pieces: Sequence[Piece], files: int, on_progress: Callable[[int], None]
 ) -> tuple[list[IndexFileEntry], list[Scanned]]:
     left = Counter(piece.file for piece in pieces)
     rows, ragged = Counter[int](), Counter[int]()
     spills: dict[int, list[tuple[int, Spill]]] = defaultdict(list)  # by the first index file
-    chunks = [Weighed[_Chunk | _Part](_Chunk(some)) for some in _chunks(pieces, workers.number)]
-    for number, found in workers.run(chunks):
+    for number, found in workers.run([_Chunk(some) for some in _chunks(pieces, workers.number)]):
         if isinstance(found, Spill):
             spills[found.groups.start].append((number, found))
         elif isinstance(found, Scanned):
@@ -343,13 +345,11 @@ def _index_by(
             if not left[found.file]:
                 del left[found.file]
                 on_progress(files - len(left))
-    parts: list[Weighed[_Chunk | _Part]] = []
-    for of_part in spills.values():
+    parts = []
+    for of_part in sorted(spills.values(), key=lambda some: -sum(spill.bytes for _, spill in some)):
         of_part.sort(key=lambda one: one[0])
-        part = _Part(of_part[0][1].groups, [spill.path for _, spill in of_part])
-        parts.append(Weighed(part, sum(spill.bytes for _, spill in of_part)))
-    parts.sort(key=lambda one: -one.bytes)
-    written = [one for _, one in workers.run(parts, most_bytes // HELD_SHARE) if isinstance(one, IndexFileEntry)]
+        parts.append(_Part(of_part[0][1].groups, [spill.path for _, spill in of_part]))
+    written = [one for _, one in workers.run(parts) if isinstance(one, IndexFileEntry)]
     written.sort(key=lambda one: (one.partition, one.bucket))
     return written, [Scanned(file, rows[file], ragged[file]) for file in range(files)]
 

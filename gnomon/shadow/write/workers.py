@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -46,13 +47,6 @@ READY, VALUE, DONE, FAILED = "ready", "value", "done", "failed"
 Task = TypeVar("Task")
 Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
-
-
-class Weighed(NamedTuple, Generic[Task]):
-    """A task, and the bytes of memory that it takes of those that all tasks share."""
-
-    task: Task
-    bytes: int = 0
 
 
 @dataclass(eq=False)
@@ -99,16 +93,15 @@ class Workers(Generic[Task, Value]):
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def run(self, tasks: Sequence[Weighed[Task]], most_bytes: int = 0) -> Iterator[tuple[int, Value]]:
-        """Do tasks, in their order where their memory allows. Yields the values as they come, each with the number of
-        its task. Tasks that run at the same time take at most `most_bytes` together, or are one.
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Value]]:
+        """Do tasks, which begin in their order. Yields the values as they come, each with the number of its task.
 
         Where tasks fail, the error of the first of them in their order is raised, as one process would raise it.
         WorkerLost where a process ends before its task is done."""
-        waiting = dict(enumerate(tasks))
+        waiting = deque(enumerate(tasks))
         failed: dict[int, BaseException] = {}
         while True:
-            self._give(waiting if not failed else {}, tasks, most_bytes)
+            self._give(waiting if not failed else deque())
             at_work = [one for one in self._workers if one.number is not None]
             if failed and not any(one.number < min(failed) for one in at_work if one.number is not None):
                 raise failed[min(failed)]
@@ -123,22 +116,13 @@ class Workers(Generic[Task, Value]):
                 if kind in (DONE, FAILED):
                     worker.number = None
 
-    def _give(self, waiting: dict[int, Weighed[Task]], tasks: Sequence[Weighed[Task]], most_bytes: int) -> None:
-        """Give each free worker the first task that the memory has room for."""
-        taken = sum(tasks[one.number].bytes for one in self._workers if one.number is not None)
+    def _give(self, waiting: "deque[tuple[int, Task]]") -> None:
+        """Give each free worker the next task."""
         for worker in self._workers:
-            if worker.number is not None:
-                continue
-            is_alone = all(one.number is None for one in self._workers)
-            fitting = (i for i, one in waiting.items() if is_alone or taken + one.bytes <= most_bytes)
-            number = next(fitting, None)
-            if number is None:
-                return
-            worker.number = number
-            taken += waiting[number].bytes
-            with suppress(OSError):  # it has ended: `_heard` says so
-                worker.link.send(waiting[number].task)
-            del waiting[number]
+            if worker.number is None and waiting:
+                worker.number, task = waiting.popleft()
+                with suppress(OSError):  # it has ended: `_heard` says so
+                    worker.link.send(task)
 
     def _heard(self, workers: Sequence[_Worker]) -> Iterator[tuple[_Worker, tuple[str, Any]]]:
         """Wait for messages of these workers, and yield them."""

@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,13 +24,12 @@ import pytest
 import gnomon.jobs.files.source_files as files_module
 from gnomon.jobs import Progress, Step
 from gnomon.jobs.build import BuildRequest, BuildResult, LocalEngine, build, build_index, engine
-from gnomon.shadow import UsageError
 from gnomon.shadow.errors import SourceError, WorkerLost
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 from gnomon.shadow.write import workers as workers_module
 from gnomon.shadow.write.entry_sorter import FOLDER
-from gnomon.shadow.write.workers import Weighed, Workers, cores
+from gnomon.shadow.write.workers import cores
 from tests.golden.tables import TABLES
 from tests.opened import open_index
 
@@ -154,33 +154,14 @@ def test_entries_beyond_the_memory_give_the_same_index(both: Any, tmp_path: Path
     both(BuildRequest(["k"], ["n"], buckets=3, flat=False), memory=5 << 16)
 
 
-def test_the_processes_take_the_memory_of_one_together(tmp_path: Path) -> None:
-    """A task of 3 and one of 2 do not run at the same time in a memory of 4."""
-    with Workers(2, spans, str(tmp_path / "none")) as workers:
-        assert workers.number == 2
-        found = dict(workers.run([Weighed(i, size) for i, size in enumerate([3, 2, 2, 9, 1])], 4))
-    assert sorted(found) == [0, 1, 2, 3, 4]
-    for i, others in ((0, (1, 2)), (3, (0, 1, 2, 4))):
-        for other in others:
-            assert found[i][1] <= found[other][0] or found[other][1] <= found[i][0], (i, other)
-
-
-def spans(_number: int) -> Iterator[tuple[float, float]]:
-    begin = time.monotonic()
-    time.sleep(0.1)
-    yield begin, time.monotonic()
-
-
-def test_a_bucket_beyond_the_memory_is_the_error_of_one_process(tmp_path: Path) -> None:
+def test_a_bucket_beyond_the_memory_is_built_as_in_any_memory(both: Any, tmp_path: Path) -> None:
     write(tmp_path / "source/a.parquet", 1, 20_000)
-    texts = []
+    both(BuildRequest(["k"], ["n"]), memory=1 << 20)
+    files = data_files(tmp_path / "by-1")
     for n in (1, 2):
-        with pytest.raises(UsageError, match="the entries of one bucket take more than") as caught:
-            build_index(
-                LocalEngine(1 << 20, processes=n), str(tmp_path / "source"), str(tmp_path / "i"), BuildRequest(["k"])
-            )
-        texts.append(str(caught.value))
-    assert texts[0] == texts[1]
+        shutil.rmtree(tmp_path / f"by-{n}")
+    both(BuildRequest(["k"], ["n"]))
+    assert data_files(tmp_path / "by-1") == files
 
 
 def test_the_first_damaged_file_is_the_error_and_nothing_is_committed(tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from gnomon.shadow.errors import StorageError, UsageError
+from gnomon.btree.keys import same_values
+from gnomon.shadow.errors import StorageError
+from gnomon.shadow.write import entry_sorter
 from gnomon.shadow.write.entry_sorter import FOLDER, GROUP, EntrySorter
 
 
@@ -26,7 +29,7 @@ def sorted_here(added: list[pa.Table], groups: int, most_bytes: int) -> Rows:
     with EntrySorter(2, range(groups), most_bytes) as sorter:
         for table in added:
             sorter.add(table)
-        found = list(sorter.groups())
+        found = [(number, pa.concat_tables(tables)) for number, tables in sorter.groups()]
     assert [number for number, _ in found] == sorted({number for number, _ in found})
     return {number: list(map(tuple, map(dict.values, table.to_pylist()))) for number, table in found}
 
@@ -37,19 +40,49 @@ def expected(added: list[pa.Table]) -> Rows:
     return {number: [row[:3] for row in rows if row[3] == number] for number in {row[3] for row in rows}}
 
 
-# 1,000 entries take 35 KB, and a fourth of the memory holds the entries of one index file.
-TOO_LARGE = {(1, 1 << 16), (1, 1 << 13), (1, 1 << 11), (3, 1 << 13), (3, 1 << 11)}
-
-
 @pytest.mark.parametrize("most_bytes", [1 << 30, 1 << 16, 1 << 13, 1 << 11])
 @pytest.mark.parametrize("groups", [1, 3, 300, 70_000])
 def test_entries_come_sorted_and_whole_in_any_memory(most_bytes: int, groups: int) -> None:
-    added = [entries(seed, 200, groups) for seed in range(5)]
-    if (groups, most_bytes) in TOO_LARGE:
-        with pytest.raises(UsageError, match="the entries of one bucket take more than"):
-            sorted_here(added, groups, most_bytes)
-    else:
-        assert sorted_here(added, groups, most_bytes) == expected(added)
+    added = [entries(seed, 200, groups) for seed in range(5)]  # 35 KB; a fourth of the memory is for unsorted entries
+    assert sorted_here(added, groups, most_bytes) == expected(added)
+
+
+SHAPES = {
+    "one key": lambda random, rows: np.zeros(rows, np.int64),
+    "one key among others": lambda random, rows: np.where(random.random(rows) < 0.9, 7, random.integers(0, 99, rows)),
+    "ascending": lambda random, rows: np.arange(rows),
+    "descending": lambda random, rows: -np.arange(rows),
+    "any": lambda random, rows: random.integers(-(1 << 62), 1 << 62, rows),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["int64", "float64", "string", "bool", "decimal"])
+def test_one_index_file_of_any_keys_is_sorted_within_the_memory(
+    shape: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(3)
+    numbers = SHAPES[shape](random, 20_000)
+    keys = {
+        "int64": lambda: pa.array(numbers),
+        "float64": lambda: pa.array(np.where(numbers % 11 == 5, np.nan, numbers / 3.0)),
+        "string": lambda: pa.array([f"naïve {number}" for number in numbers.tolist()]),
+        "bool": lambda: pa.array(numbers % 2 == 0),
+        "decimal": lambda: pa.array(numbers).cast(pa.decimal128(21, 2)),
+    }[kind]()
+    nulls = random.random(len(keys)) < 0.05
+    keys = pc.if_else(pa.array(nulls), pa.scalar(None, keys.type), keys)
+    table = pa.table({"0": keys, "row": np.arange(len(keys)), GROUP: np.zeros(len(keys), np.int32)})
+    held, original = [], entry_sorter.sort_order
+    monkeypatch.setattr(entry_sorter, "sort_order", lambda keys: held.append(len(keys[0])) or original(keys))
+    with EntrySorter(1, range(1), 1 << 17) as sorter:  # entries of 500 to 1,000 KB, of which 32 KB are held
+        for begin in range(0, len(keys), 900):
+            sorter.add(table.slice(begin, 900))
+        [(group, tables)] = ((group, pa.concat_tables(tables)) for group, tables in sorter.groups())
+    assert group == 0
+    assert tables.column("row").to_pylist() == original([keys]).to_pylist()
+    assert same_values(tables.column("0").combine_chunks(), keys.take(original([keys]))).all()
+    assert max(held, default=0) < 12_000  # the sample of 10,000 keys
 
 
 def test_nothing_added_is_nothing_sorted() -> None:
