@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gnomon.indexer.build.write import check_on_disk, likely_beginning, scan, write_index_files
+from gnomon.indexer.build.write import check_on_disk, write_index_files
 from gnomon.indexer.spark import cores_of, hands_errors_over, named_jobs, spark_stage, task_errors
 from gnomon.indexer.tables import add_partitions, folders_table, read_table
 from gnomon.jobs import Stages, dione
@@ -182,9 +182,7 @@ def _write(
     others = [one for one in described if not one.is_counted or one.entry.rows]
     if not others:
         return [], list(described)
-    entries = scan(spark, root.storage.root, spec, others)
-    beginning = likely_beginning(root.storage, spec, others)
-    written, rows, ragged = write_index_files(entries, storage.root, spec, segment, others, beginning)
-    # The tasks sort by file number. The segment lists its files in the same order, so that entries of a key have it.
+    written, rows, ragged = write_index_files(spark, root.storage.root, storage.root, spec, segment, others)
+    # The tasks number the files. The segment lists its files in the same order, so that entries of a key have it.
     numbers = {one.entry.path: number for number, one in enumerate(described)}
     return written, sorted([*empty, *with_rows(others, rows, ragged)], key=lambda one: numbers[one.entry.path])

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame for a key-value folder: Spark shuffles and sorts them, and writes the index files in tasks.
+"""The rows of a DataFrame for a key-value folder: Spark shuffles them, and its tasks sort them and write index files.
 `gnomon.jobs.build` has the rules."""
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from gnomon.indexer.build.write import GROUP, shared_beginning, write_values
+from gnomon.indexer.build.write import write_values
 from gnomon.indexer.spark import column, task_errors
 from gnomon.jobs.build import (
     HeldRows,
@@ -80,23 +80,18 @@ class _SparkRows:
 
     def __init__(self, named: DataFrame, spec: IndexSpec) -> None:
         self._named, self._spec = named, spec
-        self._beginning = ""  # the common prefix of texts of the first key column
 
     def measured(self, most: int) -> list[Measured]:
         named, spec = self._named, self._spec
         columns = spec.entry_schema.columns
         texts = [F.octet_length(one.name) for one in columns if is_measured(one.type)]
         lengths = [F.coalesce(F.sum(length), F.lit(0)).alias(f"c{i}") for i, length in enumerate(texts)]
-        key = columns[0]
-        ends = [end(key.name if key.type == "string" else F.lit("")).alias(end.__name__) for end in (F.min, F.max)]
-        by_part = named.groupBy(*_parts(spec)).agg(F.count(F.lit(1)).alias("rows"), *ends, *lengths)
-        found, keys_found = [], []
+        by_part = named.groupBy(*_parts(spec)).agg(F.count(F.lit(1)).alias("rows"), *lengths)
+        found = []
         for row in by_part.limit(most + 1).collect():
-            values, (rows, least, greatest, *sizes) = row[: len(spec.partitions)], row[len(spec.partitions) :]
+            values, (rows, *sizes) = row[: len(spec.partitions)], row[len(spec.partitions) :]
             if rows:
                 found.append(Measured(tuple(values), rows, sum(sizes)))
-                keys_found += [least or "", greatest or ""]
-        self._beginning = shared_beginning([min(keys_found), max(keys_found)] if keys_found else [""])
         return found
 
     def write(
@@ -113,11 +108,8 @@ class _SparkRows:
             place, number = F.col(PLACE), F.col(NUMBER)
         else:
             place, number = F.lit(0), F.lit(spec.buckets)
-        group = (place * spec.buckets + F.pmod(F.col(HASH), number)).alias(GROUP)
-        entries = named.select(*[column.name for column in spec.entry_schema.columns], group)
-        return write_values(
-            entries, storage.root, spec, segment, folders, sum(one.rows for one in found), self._beginning
-        )
+        group = place * spec.buckets + F.pmod(F.col(HASH), number)
+        return write_values(named, group, storage.root, spec, segment, folders, sum(one.rows for one in found))
 
 
 def _named(df: DataFrame, spec: IndexSpec) -> DataFrame:

@@ -1,135 +1,116 @@
-"""Index files, which Spark's tasks write. Arrow map tasks scan keys and pointers of source files through `sources`.
-Spark shuffles and sorts them. Tasks write the sorted batches, and return one row for each file."""
+"""Index files, which Spark's tasks write.
 
+A task puts entries into blocks of bytes, each for one of the tasks that write. Spark shuffles the blocks without a look
+at their entries. The tasks that get them sort the entries (`gnomon.shadow.write`), write, and return one row for each
+file."""
+
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import groupby, pairwise, takewhile
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from gnomon.btree.key_types import key_type
-from gnomon.indexer.spark import cores_of, hands_errors_over, key_spark_type, route
-from gnomon.jobs.files import Described, check_visible, listed, scan_file, shares_of
-from gnomon.shadow.commit import write_index_file
-from gnomon.shadow.errors import SourceError
+from gnomon.btree.keys import key_array
+from gnomon.indexer.spark import cores_of, hands_errors_over, route
+from gnomon.jobs.files import Described, check_visible, scan_file, shares_of
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
-from gnomon.shadow.storage import Readable, is_local, source_storage, storage_at
-from gnomon.shadow.values import python_values
-from gnomon.shadow.write import file_columns
-from gnomon.sources import open_source
+from gnomon.shadow.storage import Storage, is_local, source_storage, storage_at
+from gnomon.shadow.write import GROUP, Entries, EntrySorter, Target, by_number, write_rows
 
-HEAD = "__gnomon_head"
-HEAD_BYTES = 8
-LARGEST = b"\xff" * (HEAD_BYTES + 1)  # greater than any head
-SAMPLED_FILES = 8
-WORTH_ROWS = 500_000  # a build of more rows reads some keys beforehand
-
-
-def likely_beginning(root: Readable, spec: IndexSpec, described: Sequence[Described]) -> str:
-    """The common prefix of the first key column in some rows of Parquet files; empty where it is not text, or rows are
-    few. It is a guess, on which only speed depends."""
-    key, files = spec.stored_keys[0], [one for one in described if one.is_counted and one.entry.rows]
-    if key.type != "string" or sum(one.entry.rows for one in files) < WORTH_ROWS:
-        return ""
-    texts: list[str] = []
-    for one in files[:: -(-len(files) // SAMPLED_FILES)]:
-        if key.field_in(one.schema) is None:
-            continue
-        places = [(row, 0) for row in sorted({0, one.entry.rows // 2, one.entry.rows - 1})]
-        try:
-            with listed(root, one.entry.info) as reader:
-                rows = open_source(reader, spec.format, spec.read_options).fetch(reader, places, [key.name])
-        except SourceError:  # the scan reports it
-            return ""
-        texts += [value for value in python_values(rows.column(0)) if isinstance(value, str)]
-    return shared_beginning(texts) if len(texts) > 1 else ""
+# A row of a shuffle: the task that gets it, and a block of entries. `place` orders the blocks of a task as the source
+# orders their entries. A row for COUNTS has no block: `place` is the number of a source file, and `rows` and `ragged`
+# count those of a range of it.
+BLOCKS = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("place", pa.int64()),
+        ("rows", pa.int64()),
+        ("ragged", pa.int64()),
+        ("block", pa.binary()),
+    ]
+)
+BLOCKS_DDL = "task int, place bigint, rows bigint, ragged bigint, block binary"
+NUMBER = "__gnomon_group"
+COUNTS = 1 << 62  # after the places of all blocks
+PLACES = 1 << 32  # of the blocks of a range
+PACKED_BYTES = 32 << 20  # of entries that are put into blocks together
+BLOCK_BYTES = 16 << 10  # Spark gives a task up to 10,000 blocks at once
+SORT_BYTES = 256 << 20  # of memory for the sort of a task, beyond which it takes temporary files
+TASK_FOLDERS = "SPARK_LOCAL_DIRS"  # a variable with the folders for temporary files of an executor
+ROWS_OF_A_TASK = 100_000  # in one index file: with more, it is worth a task
+ROWS_PER_TASK = 1_000_000  # in several index files
+MOST_TASKS = 4096
 
 
-def shared_beginning(texts: Sequence[str]) -> str:
-    """The longest common prefix of the texts."""
-    least, most = min(texts), max(texts)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
-    return least[:same]
+def tasks_for(spark: SparkSession, files: int, rows: int) -> int:
+    """The number of tasks that write so many index files of so many rows. Each large file has its own task."""
+    if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
+        return max(1, min(files, max(cores_of(spark), rows // ROWS_PER_TASK), MOST_TASKS))
+    return files
 
 
-def head_of(text: Column, beginning: str) -> Column:
-    """Bytes whose order agrees with the order of the texts: equal or ascending where the texts ascend. For texts with
-    the prefix `beginning` they are the bytes after it."""
-    data = text.cast("binary")
-    behind = F.substring(data, len(beginning.encode()) + 1, HEAD_BYTES)
-    head = F.when(text.isNull(), F.lit(None)).when(text.startswith(beginning), behind)
-    return head.when(text < beginning, F.lit(b"")).otherwise(F.lit(LARGEST))
+def packed(tables: Iterable[pa.Table], tasks: int, place: int = 0) -> Iterator[pa.RecordBatch]:
+    """Blocks of entries, as rows of BLOCKS, from tables with GROUP: group n is for task n modulo `tasks`. `place` is
+    that of the first block."""
+    held, size = list[pa.Table](), 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size > PACKED_BYTES:
+            yield (blocks := _blocks(held, tasks, place))
+            held, size, place = [], 0, place + blocks.num_rows
+    if held:
+        yield _blocks(held, tasks, place)
 
 
-FOLDER, GROUP, FILE, ROW = "__gnomon_folder", "__gnomon_group", "__gnomon_file", "__gnomon_row"
-SUB, SIZE = "__gnomon_sub_offset", "__gnomon_size"
-MOST_COUNTED = 2**31 - 1  # ragged records of a range of a file
+def _blocks(tables: Sequence[pa.Table], tasks: int, place: int) -> pa.RecordBatch:
+    entries = pa.concat_tables(tables).combine_chunks()
+    numbers, blocks = list[int](), list[bytes]()
+    most = max(1, BLOCK_BYTES * entries.num_rows // max(entries.nbytes, 1))
+    for task, rows in by_number(entries.column(GROUP).to_numpy() % tasks):
+        for batch in entries.take(pa.array(rows)).to_batches(max_chunksize=most):
+            numbers.append(task)
+            blocks.append(batch.serialize().to_pybytes())
+    none = pa.nulls(len(blocks), pa.int64())
+    places = pa.array(np.arange(place, place + len(blocks)))
+    columns = [pa.array(numbers, pa.int32()), places, none, none, pa.array(blocks, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
 
 
-def scan(spark: SparkSession, root: str, spec: IndexSpec, described: Sequence[Described]) -> DataFrame:
-    """One row for each source row: stored key and included columns under their names in the index file, GROUP (folder
-    ordinal * buckets + bucket), FILE (ordinal in `described`), and the pointer: ROW (`data_offset`), SUB and SIZE.
-
-    Each scanned range of a file adds a row: ROW is the number of rows in the range, SIZE that of its ragged records,
-    and GROUP the first number after the groups of all folders."""
-    columns = [*spec.stored_keys, *spec.include]
-    names = [entry.name for entry in spec.entry_schema.columns][: len(columns)]
-    folders = folders_of(spec, described)
-    ordinals = {folder: i for i, folder in enumerate(folders)}
-    folder_of = [ordinals[spec.folder_of(one.entry.partition)] for one in described]
-    in_ranges = spec.cuts is not None
+def scan(spark: SparkSession, root: str, target: Target, described: Sequence[Described], tasks: int) -> DataFrame:
+    """The blocks of the entries of source files for so many tasks, and the counts of each range of a file, which are
+    for one task more."""
     pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
     weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
-    shares = shares_of(weights, cores_of(spark))
-    files, behind = [one.entry.info for one in described], len(folders)
-    tail = [FOLDER, FILE, ROW, SUB, SIZE]
+    shares, files, schema = shares_of(weights, cores_of(spark)), [one.entry.info for one in described], target.schema
 
     @hands_errors_over
-    def scanned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = source_storage(root)
         for batch in batches:
-            for file, split in (pieces[piece] for share in batch.column(0).to_pylist() for piece in shares[share]):
-                rows, ragged = 0, list[int]()
-                for *values, offsets, sub_offsets, sizes in scan_file(storage, files[file], spec, split, ragged.append):
-                    rows += len(offsets)
-                    folders = np.full(len(offsets), folder_of[file], np.int32)
-                    if in_ranges:
-                        folders = folders * spec.buckets + spec.bucketing.of_columns(values)
-                    of_file = pa.array(np.full(len(offsets), file, np.int32))
-                    arrays = [*values, pa.array(folders, pa.int32()), of_file, offsets, sub_offsets, sizes]
-                    yield pa.RecordBatch.from_arrays(arrays, names=[*names, *tail])
-                nulls = [pa.nulls(1, key_type(c.type).arrow) for c in columns]
-                kinds = (pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int32())
-                counted = (
-                    behind * spec.buckets if in_ranges else behind,
-                    file,
-                    rows,
-                    0,
-                    min(sum(ragged), MOST_COUNTED),
-                )
-                count = [pa.array([n], kind) for n, kind in zip(counted, kinds, strict=True)]
-                yield pa.RecordBatch.from_arrays([*nulls, *count], names=[*names, *tail])
+            for piece in (piece for share in batch.column(0).to_pylist() for piece in shares[share]):
+                file, split = pieces[piece]
+                rows, ragged = list[int](), list[int]()
+                scanned = scan_file(storage, files[file], target.spec, split, ragged.append)
+                tables = (_counted(target, file, columns, rows).cast(schema) for columns in scanned)
+                yield from packed(tables, tasks, piece * PLACES)
+                counts = {"task": tasks, "place": COUNTS + file, "rows": sum(rows), "ragged": sum(ragged)}
+                yield pa.RecordBatch.from_pylist([counts], BLOCKS)
 
-    stored = [StructField(name, key_spark_type(c.type)) for name, c in zip(names, columns, strict=True)]
-    numbers = zip(tail, (IntegerType(), IntegerType(), LongType(), IntegerType(), IntegerType()), strict=True)
-    schema = StructType([*stored, *(StructField(name, kind) for name, kind in numbers)])
-    rows = spark.range(0, len(shares), 1, len(shares)).mapInArrow(scanned, schema)
-    group = F.col(FOLDER)  # of ranges of keys the group already, which Spark does not compute
-    if not in_ranges:
-        bucket = F.pmod(F.hash(*names[: len(spec.stored_keys)]), F.lit(spec.buckets))
-        group = F.least(group * spec.buckets + bucket, F.lit(behind * spec.buckets))
-    return rows.select(*names, group.cast("int").alias(GROUP), FILE, ROW, SUB, SIZE)
+    return spark.range(0, len(shares), 1, len(shares)).mapInArrow(scan_share, BLOCKS_DDL)
 
 
-def folders_of(spec: IndexSpec, described: Sequence[Described]) -> list[str]:
-    """The folders of the index files for these source files, ordered."""
-    return sorted({spec.folder_of(one.entry.partition) for one in described})
+def _counted(target: Target, file: int, columns: Sequence[pa.Array], rows: list[int]) -> pa.Table:
+    rows.append(len(columns[0]))
+    return target.table(Entries(columns, np.full(rows[-1], file, np.int32)))
 
 
 RESULT = pa.schema(
@@ -147,54 +128,82 @@ RESULT_DDL = (
     "path string, partition string, bucket int, entries bigint, size bigint, crc32 bigint, "
     "filter struct<path: string, size: bigint, crc32: bigint>"
 )
-ROWS_OF_A_TASK = 100_000  # in one index file: with more, it is worth a task
-ROWS_PER_TASK = 1_000_000  # in several index files
-MOST_TASKS = 4096
 
 
 @dataclass(frozen=True)
 class WriteTask:
-    """The input of a task."""
+    """The input of a task that writes index files: their numbers, the columns of its blocks, by how many of them it
+    sorts, and what writes the sorted entries to the index."""
 
     index: str
-    spec: IndexSpec
-    segment: str
-    folders: list[str]  # of the index files
-    paths: list[str]  # of the source files
-    partitions: list[str]  # by file
+    groups: range
+    schema: pa.Schema
+    keys: int
+    write: Callable[[Storage, EntrySorter], Iterator[IndexFileEntry]]
 
 
 def write_index_files(
-    entries: DataFrame,
-    index: str,
-    spec: IndexSpec,
-    segment: str,
-    described: Sequence[Described],
-    beginning: str,
+    spark: SparkSession, root: str, index: str, spec: IndexSpec, segment: str, described: Sequence[Described]
 ) -> tuple[list[IndexFileEntry], dict[int, int], dict[int, int]]:
-    """Shuffle the scanned entries to their index files, sort, write and read back. Returns the written files, and the
-    rows of each source file and its ragged ones, by its ordinal. `beginning` is a likely prefix of the first key
-    (`sort_prefix`)."""
-    folders = folders_of(spec, described)
-    rows = sum(one.likely_rows for one in described)
-    task = WriteTask(
-        index,
-        spec,
-        segment,
-        folders,
-        [one.entry.path for one in described],
-        [one.entry.partition for one in described],
-    )
-    placed = by_index_file(entries, spec, len(folders), rows, [FILE, ROW, SUB], beginning)
-    written = placed.mapInArrow(_writer(task, _entries), RESULT_DDL).collect()
+    """Scan source files, shuffle the entries to their index files, sort, write and read back. Returns the written
+    files, and the rows of each source file and its ragged ones, by its ordinal."""
+    target = Target.of(spec, segment, [one.entry for one in described])
+    tasks = tasks_for(spark, len(target.groups), sum(one.likely_rows for one in described))
+    blocks = scan(spark, root, target, described, tasks)
+    task = WriteTask(index, target.groups, target.schema, target.sorted_by(is_ordered=True), target.write)
+    written = _written(blocks, tasks, 1, task)
     counts, ragged = Counter[int](), Counter[int]()
     for row in written:
         if row.path is None:
             counts[row.bucket] += row.entries
             ragged[row.bucket] += row.size
-    entries_of = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
-    check_on_disk(index, {entry.path: entry.size for entry in entries_of})
-    return entries_of, dict(counts), dict(ragged)
+    return _entries(written, index), dict(counts), dict(ragged)
+
+
+def write_values(
+    entries: DataFrame, group: Column, index: str, spec: IndexSpec, segment: str, folders: list[str], rows: int
+) -> list[IndexFileEntry]:
+    """Write the index files of entries that hold values, which have the columns of the entry schema. `group` is the
+    place of the folder times the buckets of the spec, plus the bucket.
+
+    Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
+    columns, groups = spec.entry_schema.columns, range(len(folders) * spec.buckets)
+    tasks = tasks_for(entries.sparkSession, len(groups), rows)
+    names = [column.name for column in columns]
+    fields = [pa.field(column.name, key_type(column.type).arrow) for column in columns]
+    schema = pa.schema([*fields, pa.field(GROUP, pa.int32())])
+
+    @hands_errors_over
+    def given(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def tables() -> Iterator[pa.Table]:
+            for batch in batches:
+                arrays = [key_array(batch.column(i), one.type, one.name) for i, one in enumerate(columns)]
+                yield pa.Table.from_arrays([*arrays, batch.column(len(columns))], schema=schema)
+
+        yield from packed(tables(), tasks)
+
+    blocks = entries.select(*names, group.cast("int").alias(NUMBER)).mapInArrow(given, BLOCKS_DDL)
+    task = WriteTask(index, groups, schema, len(columns), partial(_write_values, spec, segment, folders))
+    return _entries(_written(blocks, tasks, 0, task), index)
+
+
+def _write_values(
+    spec: IndexSpec, segment: str, folders: Sequence[str], storage: Storage, sorter: EntrySorter
+) -> Iterator[IndexFileEntry]:
+    return write_rows(storage, spec, segment, folders, sorter)
+
+
+def _written(blocks: DataFrame, tasks: int, more: int, task: WriteTask) -> list[Any]:
+    """The rows of the tasks that get the blocks. `more` tasks get counts."""
+    placed = blocks.repartition(tasks + more, route(F.col("task"), tasks + more)).sortWithinPartitions("place")
+    return list(placed.mapInArrow(_writer(task, tasks), RESULT_DDL).collect())
+
+
+def _entries(written: Sequence[Any], index: str) -> list[IndexFileEntry]:
+    """The index files that tasks wrote."""
+    files = [_entry_of(row.asDict(recursive=True)) for row in written if row.path is not None]
+    check_on_disk(index, {entry.path: entry.size for entry in files})
+    return files
 
 
 def check_on_disk(index: str, sizes: Mapping[str, int]) -> None:
@@ -203,109 +212,42 @@ def check_on_disk(index: str, sizes: Mapping[str, int]) -> None:
         check_visible(storage_at(index), sizes)
 
 
-def write_values(
-    entries: DataFrame,
-    index: str,
-    spec: IndexSpec,
-    segment: str,
-    folders: list[str],
-    rows: int,
-    beginning: str,
-) -> list[IndexFileEntry]:
-    """Write the index files of entries that hold values: the columns of the entry schema, and GROUP, the place of the
-    folder times the buckets of the spec, plus the bucket.
-
-    Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
-    within_key = [column.name for column in spec.entry_schema.values]
-    placed = by_index_file(entries, spec, len(folders), rows, within_key, beginning)
-    task = WriteTask(index, spec, segment, folders, [], [])
-    written = placed.mapInArrow(_writer(task, _values), RESULT_DDL).collect()
-    files = [_entry_of(row.asDict(recursive=True)) for row in written]
-    check_on_disk(index, {entry.path: entry.size for entry in files})
-    return files
-
-
-def by_index_file(
-    entries: DataFrame, spec: IndexSpec, folders: int, rows: int, within_key: Sequence[str], beginning: str = ""
-) -> DataFrame:
-    """The entries, shuffled so that each task has whole index files, one after the other, each sorted by key.
-    `beginning` is a likely prefix of the first key column.
-
-    Each large file has its own task. Its entries need not be sorted by file first, so that Spark compares the key
-    quickly (`sort_prefix`)."""
-    cores = cores_of(entries.sparkSession)
-    files, keys = folders * spec.buckets, [key.name for key in spec.entry_schema.keys]
-    if files >= MOST_TASKS or rows < files * ROWS_OF_A_TASK:
-        tasks = min(files, max(cores, rows // ROWS_PER_TASK), MOST_TASKS)
-        return entries.repartition(tasks, route(F.col(GROUP), tasks)).sortWithinPartitions(GROUP, *keys, *within_key)
-    tasks = files + (SUB in entries.columns)  # the last one for the counts of a scan
-    routed = entries.repartition(tasks, route(F.col(GROUP), tasks))
-    if not beginning:
-        return routed.sortWithinPartitions(*keys, *within_key)
-    headed = routed.withColumn(HEAD, head_of(F.col(keys[0]), beginning))
-    return headed.sortWithinPartitions(HEAD, *keys, *within_key).drop(HEAD)
-
-
 def _entry_of(row: dict[str, Any]) -> IndexFileEntry:
     found = row["filter"]
     return IndexFileEntry(**{**row, "filter": found and BloomFilterEntry(**found)})
 
 
-def _writer(
-    task: WriteTask, entries_of: Callable[[pa.RecordBatch, WriteTask], pa.RecordBatch]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function of a task. `entries_of` makes the columns of the entry schema from the sorted columns."""
+def _writer(task: WriteTask, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function of a task."""
 
     @hands_errors_over
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = storage_at(task.index)
-        done = []
-        for group, pieces in groupby(_pieces(batches), key=lambda piece: piece[0]):
-            folder, bucket = divmod(group, task.spec.buckets)
-            if folder == len(task.folders):
-                done += [count for _, piece in pieces for count in _counts(piece)]
-                continue
-            entry = write_index_file(
-                storage,
-                task.spec,
-                task.segment,
-                task.folders[folder],
-                bucket,
-                (entries_of(piece, task) for _, piece in pieces),
-            )
-            done.append(asdict(entry))
+        sorter, done = None, list[dict[str, Any]]()
+        with ExitStack() as opened:
+            for batch in batches:
+                for number, place, rows, ragged, block in zip(*map(_values, batch.columns), strict=True):
+                    if block is None:
+                        done.append({"bucket": place - COUNTS, "entries": rows, "size": ragged})
+                        continue
+                    if sorter is None:
+                        groups = task.groups[number::tasks]
+                        sorter = opened.enter_context(EntrySorter(task.keys, groups, SORT_BYTES, _folder()))
+                    sorter.add(pa.Table.from_batches([pa.ipc.read_record_batch(block, task.schema)]))
+            if sorter is not None:
+                done += [asdict(entry) for entry in task.write(storage_at(task.index), sorter)]
         yield pa.RecordBatch.from_pylist(done, RESULT)
 
     return write
 
 
-def _counts(piece: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The counts of a scan, as rows of RESULT without a path: a file's ordinal as the bucket, its rows as entries, its
-    ragged rows as the size."""
-    found = zip(*(piece.column(name).to_pylist() for name in (FILE, ROW, SIZE)), strict=True)
-    return [{"path": None, "bucket": file, "entries": rows, "size": ragged} for file, rows, ragged in found]
+def _values(column: pa.Array) -> Iterable[Any]:
+    """The values of a column; of blocks their buffers."""
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return (one.as_buffer() if one.is_valid else None for one in column)
+    return list(column.to_pylist())
 
 
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, split where the group changes."""
-    for batch in batches:
-        groups = batch.column(GROUP).to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-        for begin, end in pairwise(cuts):
-            if end > begin:
-                yield int(groups[begin]), batch.slice(begin, end - begin)
-
-
-def _entries(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
-    """The columns of the entry schema: keys, included columns, partition columns in a flat index, then the pointer."""
-    spec = task.spec
-    names = [column.name for column in spec.entry_schema.columns]
-    columns = [batch.column(name) for name in names[: len(spec.stored_keys) + len(spec.include)]]
-    named = file_columns(spec, task.paths, task.partitions, batch.column(FILE))
-    arrays = [*columns, *named, *(batch.column(name) for name in (ROW, SUB, SIZE))]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _values(batch: pa.RecordBatch, task: WriteTask) -> pa.RecordBatch:
-    """The columns of the entry schema of a key-value folder."""
-    return batch.select([column.name for column in task.spec.entry_schema.columns])
+def _folder() -> str | None:
+    """A folder for temporary files of this executor; None for that of the system."""
+    first = os.environ.get(TASK_FOLDERS, "").split(",")[0]
+    return first if os.path.isdir(first) else None

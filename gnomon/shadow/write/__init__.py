@@ -6,17 +6,18 @@
 - `workers`        processes that share the work of a job
 """
 
-from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, writing_temporary_files
+from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, by_number, writing_temporary_files
 from gnomon.shadow.write.index_locally import (
     MEMORY_BYTES,
     Entries,
     Piece,
-    file_columns,
+    Target,
     index_entries,
     index_locally,
     index_pieces,
     index_rows,
     stored_columns,
+    write_rows,
 )
 from gnomon.shadow.write.merge import merged, shares_of_merge
 from gnomon.shadow.write.workers import WORTH_ROWS, Workers, processes_for
@@ -28,8 +29,9 @@ __all__ = [
     "Entries",
     "EntrySorter",
     "Piece",
+    "Target",
     "Workers",
-    "file_columns",
+    "by_number",
     "index_entries",
     "index_locally",
     "index_pieces",
@@ -38,5 +40,6 @@ __all__ = [
     "processes_for",
     "shares_of_merge",
     "stored_columns",
+    "write_rows",
     "writing_temporary_files",
 ]

@@ -36,8 +36,8 @@ class Spill(NamedTuple):
 
 
 class EntrySorter:
-    """Sorts entries by the number of their index file (`GROUP`), then by their first `keys` columns, in the key order
-    of index files. The sort is stable. A context manager, which removes the temporary files.
+    """Sorts entries by the number of their index file (`GROUP`), which is in `groups`, then by their first `keys`
+    columns, in the key order of index files. The sort is stable. A context manager, which removes the temporary files.
 
     StorageError where temporary files cannot be written."""
 
@@ -118,7 +118,7 @@ class EntrySorter:
         if not self._held:
             return
         held, numbers = self._taken()
-        for group, places in _by_number(numbers):
+        for group, places in by_number(numbers):
             if self._keys:
                 keys = [key.take(pa.array(places)) for key in _keys_of(held, self._keys)]
                 places = places[sort_order(keys).to_numpy()]
@@ -135,7 +135,7 @@ class EntrySorter:
             self._parts = [_Part(Path(folder, str(i)), groups) for i, groups in enumerate(cuts)]
         held, numbers = self._taken()
         held = held.append_column(GROUP, pa.array(numbers))
-        for number, places in _by_number((numbers - self._groups.start) // length):
+        for number, places in by_number((numbers - self._groups.start) // (self._groups.step * length)):
             self._parts[number].write(held.take(pa.array(places)))
 
     def _taken(self) -> tuple[pa.Table, npt.NDArray[np.int32]]:
@@ -238,7 +238,7 @@ def _by_range(keys: Sequence[pa.Array], cuts: Sequence[pa.Array]) -> Iterator[tu
         yield int(numbers[places[0]]), rows[places]
 
 
-def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+def by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """Yield each distinct number, ascending, with the indexes at which it occurs, ascending."""
     small = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 1 << 16 else numbers  # numpy sorts it faster
     order = np.argsort(small, kind="stable")

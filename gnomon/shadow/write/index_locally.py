@@ -126,11 +126,11 @@ def index_entries(
     then of their rows. `is_ordered` says that the given entries have this order already. `left_out` is called after the
     last entry: it returns the numbers of files whose entries are not written. Memory and errors as in
     `index_locally`."""
-    target = _Target(storage, spec, segment_id, files)
+    target = Target.of(spec, segment_id, files)
     with EntrySorter(target.sorted_by(is_ordered), target.groups, most_bytes) as sorter:
         for some in entries:
             sorter.add(target.table(some))
-        return list(target.write(sorter, left_out()))
+        return list(target.write(storage, sorter, left_out()))
 
 
 def index_rows(
@@ -144,43 +144,67 @@ def index_rows(
     """Write the index files of a key-value folder. `rows` have the columns of the entry schema, and GROUP: the place of
     the folder in `folders` times the buckets of the spec, plus the bucket. Rows of one key are sorted by their values.
     Memory and errors as in `index_locally`."""
-    written = []
     with EntrySorter(len(spec.entry_schema.columns), range(len(folders) * spec.buckets), most_bytes) as sorter:
         for some in rows:
             sorter.add(some)
-        for group, tables in sorter.groups():
-            folder, bucket = divmod(group, spec.buckets)
-            batches = (batch for some in tables for batch in some.to_batches(max_chunksize=BATCH_ROWS))
-            written.append(write_index_file(storage, spec, segment_id, folders[folder], bucket, batches))
-    return written
+        return list(write_rows(storage, spec, segment_id, folders, sorter))
 
 
-class _Target:
-    """The index files of a segment that covers `files`. It can be pickled."""
+def write_rows(
+    storage: Storage, spec: IndexSpec, segment_id: str, folders: Sequence[str], sorter: EntrySorter
+) -> Iterator[IndexFileEntry]:
+    """Write the index files of the sorter's rows, which are as in `index_rows`."""
+    for group, tables in sorter.groups():
+        folder, bucket = divmod(group, spec.buckets)
+        batches = (batch for some in tables for batch in some.to_batches(max_chunksize=BATCH_ROWS))
+        yield write_index_file(storage, spec, segment_id, folders[folder], bucket, batches)
 
-    def __init__(self, storage: Storage, spec: IndexSpec, segment_id: str, files: Sequence[SourceFileEntry]) -> None:
-        self.files = files
-        self._storage, self._spec, self._segment_id = storage, spec, segment_id
-        self._folders = sorted({spec.folder_of(file.partition) for file in files})
-        self.groups = range(len(self._folders) * spec.buckets)
+
+@dataclass(frozen=True)
+class Target:
+    """The index files of a segment. The source files that it covers have these paths and partitions, and are known by
+    their numbers. It can be pickled."""
+
+    spec: IndexSpec
+    segment_id: str
+    paths: Sequence[str]
+    partitions: Sequence[str]
+
+    @classmethod
+    def of(cls, spec: IndexSpec, segment_id: str, files: Sequence[SourceFileEntry]) -> "Target":
+        """The index files of a segment that covers `files`."""
+        return cls(spec, segment_id, [file.path for file in files], [file.partition for file in files])
+
+    @property
+    def groups(self) -> range:
+        """The numbers of the index files."""
+        return range(len(self._folders) * self.spec.buckets)
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        return sorted({self.spec.folder_of(partition) for partition in self.partitions})
 
     @cached_property
     def _folder_of(self) -> npt.NDArray[np.int32]:
         ordinals = {folder: i for i, folder in enumerate(self._folders)}
-        return np.array([ordinals[self._spec.folder_of(file.partition)] for file in self.files], np.int32)
+        return np.array([ordinals[self.spec.folder_of(partition)] for partition in self.partitions], np.int32)
 
     @cached_property
-    def _named(self) -> tuple[list[str], list[str]]:
-        return [file.path for file in self.files], [file.partition for file in self.files]
+    def schema(self) -> pa.Schema:
+        """The schema of `table`."""
+        columns = (*self.spec.stored_keys, *self.spec.include)
+        none = [pa.array([], key_type(column.type).arrow) for column in columns]
+        pointer = [pa.array([], key_type(column.type).arrow) for column in self.spec.entry_schema.columns[-3:]]
+        return self.table(Entries([*none, *pointer], np.zeros(0, np.int32))).schema
 
     def sorted_by(self, is_ordered: bool) -> int:
         """The number of columns to sort by; `is_ordered` says that entries come in the order of files and rows."""
-        return len(self._spec.stored_keys) + (0 if is_ordered else 1 + OFFSETS)
+        return len(self.spec.stored_keys) + (0 if is_ordered else 1 + OFFSETS)
 
     def table(self, entries: Entries) -> pa.Table:
         """The entries as a table, with the number of the source file (FILE) in place of its name, and the number of the
         index file (GROUP). The key, the file, and the row in the file come first, since the table is sorted by them."""
-        spec, columns, keys = self._spec, entries.columns, len(self._spec.stored_keys)
+        spec, columns, keys = self.spec, entries.columns, len(self.spec.stored_keys)
         groups = self._folder_of[entries.files] * spec.buckets + spec.bucketing.of_columns(columns)
         named = {str(i): column for i, column in enumerate(columns)}
         row = len(columns) - 1 - OFFSETS
@@ -188,26 +212,26 @@ class _Target:
         named |= {FILE: pa.array(entries.files), GROUP: pa.array(groups.astype(np.int32))}
         return pa.table({name: named[name] for name in dict.fromkeys([*order, *named])})
 
-    def write(self, sorter: EntrySorter, left_out: Collection[int] = ()) -> Iterator[IndexFileEntry]:
+    def write(self, storage: Storage, sorter: EntrySorter, left_out: Collection[int] = ()) -> Iterator[IndexFileEntry]:
         """Write the index files of the sorter's entries, without those of the files `left_out`."""
         unwanted = pa.array(sorted(left_out), pa.int32())
         for group, tables in sorter.groups():
-            folder, bucket = divmod(group, self._spec.buckets)
+            folder, bucket = divmod(group, self.spec.buckets)
             batches = self._batches(tables, unwanted)
             first = next(batches, None)
             if first is not None:
                 some = chain([first], batches)
-                yield write_index_file(self._storage, self._spec, self._segment_id, self._folders[folder], bucket, some)
+                yield write_index_file(storage, self.spec, self.segment_id, self._folders[folder], bucket, some)
 
     def _batches(self, tables: Iterator[pa.Table], unwanted: pa.Array) -> Iterator[pa.RecordBatch]:
         """Yield sorted entries in the schema of index files, without those of the `unwanted` files."""
-        spec = self._spec
+        spec = self.spec
         names = [column.name for column in spec.entry_schema.columns]
         before = len(spec.stored_keys) + len(spec.include)
         if len(unwanted):
             tables = (some.filter(pc.invert(pc.is_in(some.column(FILE), unwanted))) for some in tables)
         for batch in (batch for some in tables for batch in some.to_batches(max_chunksize=BATCH_ROWS)):
-            named = file_columns(spec, *self._named, batch.column(FILE))
+            named = file_columns(spec, self.paths, self.partitions, batch.column(FILE))
             columns = [batch.column(str(i)) for i in range(batch.num_columns - 1)]
             yield pa.RecordBatch.from_arrays([*columns[:before], *named, *columns[before:]], names=names)
 
@@ -251,7 +275,9 @@ class _Job:
     """The work of each process, which gets its tasks one by one. Temporary files lie in `folder`. A scan holds up to a
     fourth of `scan_bytes` of entries in memory, a sort takes up to `most_bytes`."""
 
-    target: _Target
+    storage: Storage
+    target: Target
+    files: Sequence[SourceFileEntry]
     scan: ScanPiece
     folder: str
     scan_bytes: int
@@ -264,7 +290,7 @@ class _Job:
         with EntrySorter(0, self.target.groups, self.scan_bytes, self.folder) as sorter:
             for file, split, _ in chunk.pieces:
                 rows, ragged = 0, list[int]()
-                for columns in self.scan(self.target.files[file], split, ragged.append):
+                for columns in self.scan(self.files[file], split, ragged.append):
                     sorter.add(self.target.table(Entries(columns, np.full(len(columns[0]), file, np.int32))))
                     rows += len(columns[0])
                 yield Scanned(file, rows, sum(ragged))
@@ -277,7 +303,7 @@ class _Job:
                 for some in read_spill(path):
                     sorter.add(some)
                 Path(path).unlink()
-            yield from self.target.write(sorter)
+            yield from self.target.write(self.storage, sorter)
 
 
 def index_pieces(
@@ -294,8 +320,13 @@ def index_pieces(
     """Write the index files of a segment that covers `files`, as `index_locally` does, whose promises it keeps, by up
     to so many processes. They share `most_bytes`, and each takes up to `PROCESS_BYTES` besides. `pieces` are the ranges
     of all files, in order. Returns the index files, and what was scanned of each file."""
+
+    def job(folder: str) -> _Job:
+        target, share = Target.of(spec, segment_id, files), most_bytes // processes
+        return _Job(storage, target, files, scan, folder, min(share, SCAN_BYTES), share)
+
     with ExitStack() as opened:
-        workers = _workers(opened, _Target(storage, spec, segment_id, files), scan, most_bytes, processes)
+        workers = _workers(opened, job, processes)
         if workers is not None:
             return _index_by(workers, pieces, len(files), on_progress)
     ragged = Counter[int]()
@@ -316,16 +347,16 @@ def index_pieces(
 _Workers = Workers[_Chunk | _Part, Scanned | Spill | IndexFileEntry]
 
 
-def _workers(opened: ExitStack, target: _Target, scan: ScanPiece, most_bytes: int, processes: int) -> _Workers | None:
-    """Processes that end with `opened`, as their temporary files do; None where one process has to do the work."""
+def _workers(opened: ExitStack, job: Callable[[str], _Job], processes: int) -> _Workers | None:
+    """Processes that end with `opened`, as their temporary files do; None where one process has to do the work. `job`
+    gets the folder of these files."""
     if processes < 2:
         return None
     try:
         folder = temporary_folder(opened)
     except StorageError:  # one process may do without
         return None
-    job = _Job(target, scan, folder, min(most_bytes // processes, SCAN_BYTES), most_bytes // processes)
-    workers: _Workers = opened.enter_context(Workers(processes, job, folder))
+    workers: _Workers = opened.enter_context(Workers(processes, job(folder), folder))
     return workers if workers.number else None
 
 

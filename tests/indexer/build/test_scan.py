@@ -6,16 +6,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from gnomon.indexer.build.write import FILE, GROUP, ROW, SIZE, scan
+from gnomon.indexer.build.write import COUNTS, PLACES, scan
 from gnomon.indexer.spark import key_spark_type
 from gnomon.jobs.build.specs import BuildRequest, new_spec
 from gnomon.jobs.files.source_files import describe
 from gnomon.shadow.metadata.source_files import source_root
+from gnomon.shadow.write import GROUP, Target
+from gnomon.shadow.write.index_locally import FILE
 from tests.shadow.make_index import write_source
 
 pytestmark = pytest.mark.spark
@@ -54,10 +57,18 @@ def test_the_tasks_scan_the_rows_that_spark_reads_and_count_them(
         return sorted(str(row.asDict()) for row in frame.collect())
 
     columns = [column.name for column in (*spec.stored_keys, *spec.include)]
-    folders = len({one.entry.partition for one in described})
     stored = [column.name for column in spec.entry_schema.columns][: len(columns)]
-    scanned = scan(spark, root.storage.root, spec, described)
-    found = scanned.where(f"{GROUP} < {folders * spec.buckets}")
+    target = Target.of(spec, "segment", [one.entry for one in described])
+    scanned = scan(spark, root.storage.root, target, described, 2).orderBy("place").collect()
+    blocks = [row for row in scanned if row.block is not None]
+    tables = [pa.ipc.read_record_batch(pa.py_buffer(bytes(row.block)), target.schema) for row in blocks]
+    for row, table in zip(blocks, tables, strict=True):
+        assert {group % 2 for group in table.column(GROUP).to_pylist()} == {row.task}
+        assert row.place // PLACES == table.column(FILE)[0].as_py()  # each file is one range
+    whole = pa.Table.from_batches(tables)
+    names = [*(str(i) for i in range(len(columns))), FILE, str(len(columns))]
+    pq.write_table(whole.select(names).rename_columns([*stored, "file", "row"]), tmp_path / "found.parquet")
+    found = spark.read.parquet(str(tmp_path / "found.parquet"))
     files = [f"{tmp_path}/{one.entry.path}" for one in described]
     kinds = StructType([StructField(c.name, key_spark_type(c.type)) for c in (*spec.stored_keys, *spec.include)])
     read = (
@@ -66,14 +77,14 @@ def test_the_tasks_scan_the_rows_that_spark_reads_and_count_them(
         .select(
             *(F.col(f"`{name}`").alias(as_stored) for name, as_stored in zip(columns, stored, strict=True)),
             F.col("_metadata.file_name").alias("name"),
-            F.col("_metadata.row_index").alias(ROW),
+            F.col("_metadata.row_index").alias("row"),
         )
     )
-    names = spark.createDataFrame(
-        [(quote(Path(file).name), i) for i, file in enumerate(files)], f"name string, {FILE} int"
+    numbers = spark.createDataFrame(
+        [(quote(Path(file).name), i) for i, file in enumerate(files)], "name string, file int"
     )
-    by_spark = rows(read.join(names, "name").select(*stored, FILE, ROW))
-    assert rows(found.select(*stored, FILE, ROW)) == by_spark
+    by_spark = rows(read.join(numbers, "name").select(*stored, "file", "row"))
+    assert rows(found) == by_spark
     assert len(by_spark) == 216
-    ranges = scanned.where(f"{GROUP} = {folders * spec.buckets}").groupBy(FILE).sum(ROW, SIZE).collect()
-    assert {tuple(row) for row in ranges} == {(i, one.entry.rows, 0) for i, one in enumerate(described)}
+    counts = {(row.task, row.place - COUNTS, row.rows, row.ragged) for row in scanned if row.block is None}
+    assert counts == {(2, i, one.entry.rows, 0) for i, one in enumerate(described)}
