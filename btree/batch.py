@@ -5,22 +5,49 @@ after each. They are decoded level by level, each level at once, with the checks
 to a block that no other link leads to, and the records are in order across levels. A tree of another shape is
 `Irregular`.
 
-The fences determine the leaves that may hold some of the keys. These leaves are read in long ranges and decoded
-together. Their keys are checked for order and against the fences, and matched by Arrow: no Python object per key.
+The fences determine the leaves that may hold some of the keys. These leaves are read in long ranges. Their keys are
+checked for order and against the fences, and matched: no Python object per key. A compiled loop does this in the bytes
+of the leaves, so that only the entries found are decoded. Where it is not compiled, in Dione files, and where a leaf
+may be damaged, all entries are decoded together, and Arrow matches them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from gnomon.base import kernel
 from gnomon.btree.blocks import BlockFile, LookupStats
-from gnomon.btree.columns import CUT_RECORDS, NO_LINK, BlockBatch, RecordBlocks, decode, take
+from gnomon.btree.columns import (
+    CELL_BYTES,
+    CUT_RECORDS,
+    NO_LINK,
+    BlockBatch,
+    OutOfRange,
+    RecordBlocks,
+    Unclear,
+    VectorColumns,
+    decode,
+    take,
+)
+from gnomon.btree.encode import encode_keys
 from gnomon.btree.geometry import MAX_HEIGHT
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Bools, Ints, SortedKeys, adjacent, comparable, compare, index_in, is_rising, places
+from gnomon.btree.keys import (
+    Bools,
+    Ints,
+    SortedKeys,
+    adjacent,
+    comparable,
+    compare,
+    index_in,
+    is_rising,
+    places,
+    stored_array,
+)
+from gnomon.btree.schema import FileField, FileSchema
 from gnomon.btree.traversal import LONG_BLOCK, leaf_level
 
 LEAVES_AT_ONCE = 2048
@@ -31,17 +58,19 @@ CHUNK_BYTES = 32 * 1024 * 1024  # approximate memory that is decoded together; t
 class InnerLevels:
     """`entries` are the records above the leaves in key order, `keys` their keys in comparable form. `leaves` are the
     offsets of the leaves, in order; `below` has the index of the fence before each leaf, -1 for the leaf before all
-    fences."""
+    fences. `fences` has the keys as `kernel.RecordKeys`, where they are compiled."""
 
     entries: pa.RecordBatch
     keys: list[pa.Array]
     leaves: Ints
     below: Ints
+    fences: Any
 
     @property
     def cache_bytes(self) -> int:
         """Approximate memory in bytes."""
-        return int(2 * self.entries.nbytes + self.leaves.nbytes + self.below.nbytes)
+        own = self.fences.cache_bytes if self.fences else 0
+        return int(2 * self.entries.nbytes + self.leaves.nbytes + self.below.nbytes + own)
 
 
 @dataclass(frozen=True)
@@ -72,7 +101,7 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     names = [column.name for column in columns]
     if not levels:  # the root is a leaf
         none = pa.RecordBatch.from_arrays([pa.array([], key_type(column.type).arrow) for column in columns], names)
-        return InnerLevels(none, _keys(file, none), offsets, np.array([-1]))
+        return InnerLevels(none, _keys(file, none), offsets, np.array([-1]), _fences(file, none))
     _check_links(file, levels)
     places = _in_order(levels)
     turn = np.argsort(np.concatenate(places))
@@ -83,11 +112,25 @@ def inner_levels_of(file: BlockFile, stats: LookupStats) -> InnerLevels:
     keys = _keys(file, entries)
     depths = np.repeat(np.arange(len(levels)), [len(place) for place in places])[turn]
     _check_order(file, keys, depths)
-    return InnerLevels(entries, keys, offsets, places[-1][levels[-1].children > 0])
+    return InnerLevels(entries, keys, offsets, places[-1][levels[-1].children > 0], _fences(file, entries))
 
 
 def _keys(file: BlockFile, entries: pa.RecordBatch) -> list[pa.Array]:
     return [comparable(entries.column(key.name), key.type) for key in file.schema.entry.keys]
+
+
+def _fences(file: BlockFile, entries: pa.RecordBatch) -> Any:
+    if not file.decoder.is_compiled:
+        return None
+    return _record_keys(file.schema, [entries.column(key.name) for key in file.schema.entry.keys])
+
+
+def _record_keys(schema: FileSchema, arrays: Sequence[pa.Array]) -> Any:
+    """Key columns, in the Arrow types of their key types, as `kernel.RecordKeys`."""
+    columns = [replace(column, nullable=True) for column in schema.entry.keys]
+    fields = tuple(FileField(column, 0) for column in columns)
+    plan = replace(schema, fields=fields).plan([column.name for column in columns])
+    return kernel.RecordKeys(encode_keys(arrays, columns), len(arrays[0]), *plan)
 
 
 def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
@@ -187,6 +230,17 @@ class _Leaves(NamedTuple):
     ends: Ints
 
 
+class _Chunk(NamedTuple):
+    """Leaves that are matched together, with the offset, the number of records and the records of each: their bytes,
+    or `kernel.RecordKeys`; and whether these are a piece of a leaf."""
+
+    leaves: _Leaves
+    offsets: Sequence[int]
+    counts: Sequence[int]
+    records: Sequence[Any]
+    is_piece: Sequence[bool]
+
+
 class _Hits(NamedTuple):
     """Found keys, as indexes in the key batch. `at` has their positions in the file (fence i is at 2 i, the leaf after
     it at 2 i + 1), `columns` the columns of their entries."""
@@ -216,21 +270,36 @@ class Batch:
         self._types = {column.name: column.type for column in file.schema.entry.columns}
         self._key_names = [column.name for column in file.schema.entry.keys]
         self._last: list[pa.Array] = []  # the last checked key
+        self._wanted: Any = None  # the keys, where compiled loops match them
+        if inner_levels.fences is not None:
+            self._wanted = _record_keys(file.schema, sorted_keys.arrays())
+            self._plan = file.schema.plan(self._key_names, stored=True).fields
+            self._limits = self._decimal_limits()
+
+    def _decimal_limits(self) -> Any:
+        """The least and the greatest value of decimals, as two keys; None without decimals."""
+        kinds = [key_type(self._types[name]).decimal for name in self._key_names]
+        if not any(kinds):
+            return None
+        most = [10**kind.precision - 1 if kind else None for kind in kinds]
+        both = [[None if one is None else -one, one] for one in most]
+        arrays = [stored_array(pair, self._types[name]) for pair, name in zip(both, self._key_names, strict=True)]
+        return _record_keys(self._file.schema, arrays)
 
     def pieces(self) -> Iterator[Found]:
         """Yield the entries of the keys in file order; one piece covers thousands of leaves. Raises DamagedIndexFile,
         or its subclass Irregular."""
-        before, upto = places(self._inner_levels.keys, self._sorted_keys.columns)
+        before, upto = self._places()
         leaves = self._leaves(before, upto)
         at = np.flatnonzero(upto > before)
         columns = [self._inner_levels.entries.column(name).take(pa.array(at)) for name in self._columns]
         fences, done, last = _Hits(before[at], 2 * at, columns), 0, -1
-        for chunk, blocks in self._chunks(leaves):
-            hits = self._match(chunk, blocks, last)
-            until = int(np.searchsorted(fences.at, 2 * self._inner_levels.below[chunk.which[-1]] + 1))
-            leaves_read = int(np.count_nonzero(np.diff(chunk.which, prepend=last)))
+        for chunk in self._chunks(leaves):
+            hits, which = self._match_bytes(chunk) or self._match(chunk, last), chunk.leaves.which
+            until = int(np.searchsorted(fences.at, 2 * self._inner_levels.below[which[-1]] + 1))
+            leaves_read = int(np.count_nonzero(np.diff(which, prepend=last)))
             yield self._piece([_some(fences, done, until), hits], leaves_read)
-            done, last = until, int(chunk.which[-1])
+            done, last = until, int(which[-1])
         if done < len(at):
             yield self._piece([_some(fences, done, len(at))], 0)
 
@@ -254,32 +323,67 @@ class Batch:
         which = np.flatnonzero(ends > begins)
         return _Leaves(which, begins[which], ends[which])
 
-    def _chunks(self, leaves: _Leaves) -> Iterator[tuple[_Leaves, BlockBatch]]:
-        """The decompressed leaves, in groups that are decoded together."""
-        columns = len({*self._columns, *self._key_names})
-        blocks, which = BlockBatch(), []
-        for i, offset, count, records in self._cut(self._inner_levels.leaves[leaves.which].tolist()):
-            blocks.add_leaf(offset, count, records)
+    def _places(self) -> tuple[Ints, Ints]:
+        """For each fence, the number of keys that are less, and of those that are not greater."""
+        if self._wanted is None:
+            return places(self._inner_levels.keys, self._sorted_keys.columns)
+        before, upto = (np.empty(self._inner_levels.fences.count, np.int64) for _ in range(2))
+        self._inner_levels.fences.places(self._wanted, before, upto)
+        return before, upto
+
+    def _chunks(self, leaves: _Leaves) -> Iterator[_Chunk]:
+        """The decompressed leaves, in groups that are matched together."""
+        room = CELL_BYTES * len({*self._columns, *self._key_names})
+        which, blocks, size = list[int](), list[tuple[int, int, Any, bool]](), 0
+        for i, block in self._cut(self._inner_levels.leaves[leaves.which].tolist()):
             which.append(i)
-            if len(which) == LEAVES_AT_ONCE or blocks.size(columns) > CHUNK_BYTES:
-                yield _Leaves(*(some[which] for some in leaves)), blocks
-                blocks, which = BlockBatch(), []
+            blocks.append(block)
+            size += block[1] * room + (len(block[2]) if isinstance(block[2], bytes) else 0)
+            if len(which) == LEAVES_AT_ONCE or size > CHUNK_BYTES:
+                yield _Chunk(_Leaves(*(some[which] for some in leaves)), *zip(*blocks, strict=True))
+                which, blocks, size = [], [], 0
         if which:
-            yield _Leaves(*(some[which] for some in leaves)), blocks
+            yield _Chunk(_Leaves(*(some[which] for some in leaves)), *zip(*blocks, strict=True))
 
-    def _cut(self, offsets: list[int]) -> Iterator[tuple[int, int, int, bytes]]:
-        """The number, offset and records of each leaf; a long leaf comes in pieces."""
-        for i, (frame, data) in enumerate(self._file.unpacked(offsets, self._stats)):
+    def _cut(self, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int, Any, bool]]]:
+        """The number of each leaf, and its block as in `_Chunk`; a long leaf comes in pieces."""
+        for i, (count, records) in enumerate(self._file.leaves(offsets, self._stats)):
             self._stats.nodes += 1
-            if frame.count <= LONG_BLOCK:
-                yield i, offsets[i], frame.count, data
+            if count <= LONG_BLOCK:
+                yield i, (offsets[i], count, records, False)
                 continue
-            for count, records in self._file.cut(offsets[i], frame.count, data, CUT_RECORDS):
-                yield i, offsets[i], count, records
+            data = records if isinstance(records, bytes) else records.records
+            for some, piece in self._file.cut(offsets[i], count, data, CUT_RECORDS):
+                yield i, (offsets[i], some, piece, True)
 
-    def _match(self, leaves: _Leaves, blocks: BlockBatch, last: int) -> _Hits:
-        """The hits in these leaves. `last` is the number of the last leaf of the chunk before, -1 for the first
-        chunk."""
+    def _match_bytes(self, chunk: _Chunk) -> _Hits | None:
+        """The hits in these leaves, found in their bytes. None where that cannot be: a leaf is in pieces, or may be
+        damaged."""
+        if self._wanted is None or any(chunk.is_piece):
+            return None
+        leaves, counts = chunk.leaves, np.array(chunk.counts)
+        below, hits = self._inner_levels.below[leaves.which], np.empty(len(counts), np.int64)
+        found = self._wanted.match(
+            *(list(chunk.records), counts, self._plan, leaves.begins, leaves.ends),
+            *(self._inner_levels.fences, below, self._file.has_whole_runs, self._limits, hits),
+        )
+        if found is None:
+            return None
+        keys = np.frombuffer(found[0], np.int64)
+        try:
+            every = np.arange(len(keys))
+            columns = VectorColumns(self._file.schema, np.array([len(keys)]), [found[1]], self._columns)
+            arrays = [columns.take(name, every) for name in self._columns]
+        except (Unclear, OutOfRange, pa.ArrowInvalid):
+            return None
+        return _Hits(keys, np.repeat(2 * below + 1, hits), arrays)
+
+    def _match(self, chunk: _Chunk, last: int) -> _Hits:
+        """The hits in these leaves, by Arrow. `last` is the number of the last leaf of the chunk before, -1 for the
+        first chunk."""
+        leaves, blocks = chunk.leaves, BlockBatch()
+        for offset, count, records in zip(chunk.offsets, chunk.counts, chunk.records, strict=True):
+            blocks.add_leaf(offset, count, records if isinstance(records, bytes) else records.records)
         columns, first, _ = decode(self._file, blocks, {*self._columns, *self._key_names})
         counts = np.array(blocks.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])

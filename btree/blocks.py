@@ -4,7 +4,7 @@ of the tree."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from gnomon.base.compression import DecompressionError
 from gnomon.base.errors import Action
@@ -22,6 +22,7 @@ NODE_READ_BYTES = 8 * 1024  # first guess at the length of a node that neither a
 LONGEST_GUESS_BYTES = 256 * 1024
 LONG_READ_BYTES = 4 * 1024 * 1024  # bytes per read of a scan
 DECODED_BYTES = 64 * 1024 * 1024  # bytes of decoded nodes that one file caches
+MOST_KEPT = 1 << 14  # records of a leaf that a batch adds to the cache
 BARE_BYTES = 4096  # approximate memory of an open file without its nodes
 
 
@@ -79,6 +80,14 @@ class Leaves(Protocol):
     def get(self, offset: int) -> Block | None: ...
 
     def put(self, offset: int, leaf: Block) -> None: ...
+
+    def get_many(self, offsets: Sequence[int]) -> Sequence[Block | None]: ...
+
+    def room(self) -> int:
+        """The bytes of leaves that can be added without dropping one."""
+
+    def add(self, offset: int, leaf: Block) -> None:
+        """As `put`, for a leaf that is dropped first, and only if there is room."""
 
 
 class Window:
@@ -351,6 +360,26 @@ class BlockFile:
                     again, frame = self._bytes_of(offset, None, stats, None)
                     records = self._unpack(offset, frame, again)
             yield frame, records
+
+    def leaves(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[int, Any]]:
+        """The number of records of the leaves at these ascending offsets, and the records, not decoded, or their
+        `kernel.RecordKeys`, if the cache of leaves has them. The cache receives those for which it has room, since a
+        batch of many leaves must not drop the leaves of others."""
+        is_cached = self._leaves is not None and self.decoder.is_compiled
+        kept = self._leaves.get_many(offsets) if self._leaves is not None and is_cached else [None] * len(offsets)
+        read = self.unpacked([offset for offset, block in zip(offsets, kept, strict=True) if block is None], stats)
+        room = self._leaves.room() if self._leaves is not None and is_cached else 0
+        for offset, block in zip(offsets, kept, strict=True):
+            if block is None:
+                frame, records = next(read)
+                if self._leaves is None or len(records) > room or frame.count > MOST_KEPT:
+                    yield frame.count, records
+                    continue
+                block = Block(self.decode(offset, frame.count, records), offset, frame.end)
+                self._leaves.add(offset, block)
+                room -= block.cache_bytes
+            keys: Any = block.node.keys
+            yield keys.count, keys
 
     def _long_read(self, offsets: Sequence[int], first: int) -> int:
         """The number of bytes to read from the block at `offsets[first]` on."""

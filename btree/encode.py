@@ -4,6 +4,7 @@ Each column becomes one Arrow binary column with the Avro bytes of its values; t
 row. No Python object is made for a row.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +83,13 @@ def encode_rows(arrays: list[pa.Array], schema: EntrySchema, union: Union = NULL
     return EncodedRows(pc.binary_join_element_wise(*parts, link, pa.scalar(b"", pa.large_binary())))
 
 
+def encode_keys(arrays: Sequence[pa.Array], columns: Sequence[Column]) -> bytes:
+    """The records of key columns alone, without links, one after the other."""
+    parts = [p for array, one in zip(arrays, columns, strict=True) for p in _encode_column(array, one, NULL_FIRST)]
+    rows = EncodedRows(_join([pa.array([b""] * len(arrays[0]), pa.large_binary()), *parts]))
+    return bytes(rows.data[rows.starts[0] : rows.starts[-1]])
+
+
 def _encode_column(array: pa.Array, column: Column, union: Union) -> list[pa.Array | pa.Scalar]:
     """The bytes of each value in one or two parts: the branch and length, and the value."""
     if pa.types.is_dictionary(array.type):
@@ -105,7 +113,7 @@ def _branches(array: pa.Array, union: Union) -> pa.Array:
     return pc.if_else(array.is_valid(), value, null)
 
 
-def _join(parts: list[pa.Array]) -> pa.Array:
+def _join(parts: list[pa.Array | pa.Scalar]) -> pa.Array:
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
 
 

@@ -225,6 +225,12 @@ class SortedKeys:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def arrays(self) -> list[pa.Array]:
+        """The keys as columns, in the Arrow types of their key types."""
+        rows = pa.array(self.rows)
+        taken = [column.take(rows).cast(key_type(n).arrow) for column, n in zip(self._given, self._types, strict=True)]
+        return [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in taken]
+
     def stored(self) -> list[Key]:
         """The keys in stored form."""
         rows = pa.array(self.rows)

@@ -6,10 +6,10 @@ from cpython.buffer cimport PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObjec
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-VERSION = 2  # as `records_python.VERSION`
+VERSION = 3  # as `records_python.VERSION`
 
 cdef int64_t NO_LINK = -(<int64_t> 1 << 62) * 2  # no link: the least number
 
@@ -95,17 +95,18 @@ def locate(bytes records not None, Py_ssize_t count, Py_ssize_t at, bint is_all,
     cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(records)
     cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
     cdef Py_ssize_t end = PyBytes_GET_SIZE(records), begin = 0, i, place, size = PyBytes_GET_SIZE(plan), width
+    cdef Py_ssize_t fields = size / FIELD
     cdef uint64_t number = 0
     cdef int state, kind, out, none
     if at < 0 or size % FIELD:
         raise ValueError(f"records from {at} on, by a plan of {size} bytes")
-    for place in range(0, size, FIELD):
-        if field[place + 2] != NONE and field[place + 2] >= columns:
-            raise ValueError(f"column {field[place + 2]} of {columns}")
+    for place in range(fields):
+        if field[FIELD * place + 2] != NONE and field[FIELD * place + 2] >= columns:
+            raise ValueError(f"column {field[FIELD * place + 2]} of {columns}")
     cdef list starts = [at], found = [[] for _ in range(columns)], links = [], column
     for i in range(count):
-        for place in range(0, size, FIELD):
-            kind, none, out = field[place], field[place + 1], field[place + 2]
+        for place in range(fields):
+            kind, none, out = field[FIELD * place], field[FIELD * place + 1], field[FIELD * place + 2]
             column = links if kind == LINK else <list> found[out] if out != NONE else None
             if none != NONE:
                 if at >= end:
@@ -195,13 +196,136 @@ cdef inline int _real_order(double one, double other) noexcept nogil:
     return (one > other) - (one < other)
 
 
+cdef inline int _part_order(int kind, const Part* one, const Part* other) noexcept nogil:
+    if one.is_null or other.is_null:
+        return other.is_null - one.is_null
+    if kind == BYTES or kind == TEXT:
+        return _bytes_order(one.data, one.length, other.data, other.length)
+    if kind == NUMBER:
+        return _number_order(one.data, one.length, other.data, other.length)
+    if kind == FLOAT or kind == DOUBLE:
+        return _real_order(one.real, other.real)
+    if one.beyond or other.beyond:
+        return one.beyond - other.beyond
+    return (one.value > other.value) - (one.value < other.value)
+
+
+cdef inline int _key_order(const int* kinds, int columns, const Part* one, const Part* other) noexcept nogil:
+    cdef int column, order
+    for column in range(columns):
+        order = _part_order(kinds[column], &one[column], &other[column])
+        if order:
+            return order
+    return 0
+
+
+cdef bint _is_utf8(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t at = 0, more, i
+    cdef uint64_t eight
+    cdef uint8_t first, low, high
+    while at < length:
+        if length - at >= 8:
+            memcpy(&eight, data + at, 8)
+            if not eight & <uint64_t> 0x8080808080808080:
+                at += 8
+                continue
+        first, low, high = data[at], 0x80, 0xBF
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+        if first == 0xE0 or first == 0xF0:  # no longer form than needed
+            low = 0xA0 if first == 0xE0 else 0x90
+        if first == 0xED or first == 0xF4:  # no surrogate, and none beyond U+10FFFF
+            high = 0x9F if first == 0xED else 0x8F
+        if length - at < more or not low <= data[at] <= high:
+            return False
+        for i in range(1, more):
+            if data[at + i] & 0xC0 != 0x80:
+                return False
+        at += more
+    return True
+
+
+cdef inline bint _read_part(const uint8_t* field, const uint8_t* data, Py_ssize_t* at, Py_ssize_t end,
+                            Part* part) noexcept nogil:
+    """Read a field of a leaf, with the checks of all readers. False where the bytes may be damaged."""
+    cdef int kind = field[0]
+    cdef uint64_t number = 0
+    cdef float single
+    if field[1] != NONE:
+        if at[0] >= end:
+            return False
+        at[0] += 1
+        part.is_null = data[at[0] - 1] == 2 * field[1]
+        if part.is_null:
+            return True
+        if kind == LINK or data[at[0] - 1] != 2 - 2 * field[1]:
+            return False
+    if kind == BOOLEAN or kind == FLOAT or kind == DOUBLE:
+        if end - at[0] < (1 if kind == BOOLEAN else 4 if kind == FLOAT else 8):
+            return False
+        if kind == BOOLEAN:
+            part.value = data[at[0]]
+            at[0] += 1
+            return part.value <= 1
+        if kind == FLOAT:
+            memcpy(&single, data + at[0], 4)
+            part.real = single
+        else:
+            memcpy(&part.real, data + at[0], 8)
+        at[0] += 4 if kind == FLOAT else 8
+        return True
+    if _varint(data, at, end, &number) != SOUND:
+        return False
+    if kind == BYTES or kind == NUMBER or kind == TEXT:
+        if number & 1 or (number >> 1) > <uint64_t> (end - at[0]):
+            return False
+        part.data = data + at[0]
+        part.length = <Py_ssize_t> (number >> 1)
+        at[0] += part.length
+        return kind != TEXT or _is_utf8(part.data, part.length)
+    part.value = _signed(number)
+    return kind == LONG or -(<int64_t> 1 << 31) <= part.value < <int64_t> 1 << 31
+
+
+cdef struct Hit:
+    int64_t key  # index of the wanted key
+    const uint8_t* data
+    Py_ssize_t length
+
+
+cdef struct HitList:
+    Hit* hits
+    Py_ssize_t count
+    Py_ssize_t room
+    Py_ssize_t bytes
+
+
+cdef inline bint _add_hit(HitList* found, int64_t key, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """False where memory ran out."""
+    cdef Hit* more
+    if found.count == found.room:
+        more = <Hit*> realloc(found.hits, (2 * found.room + 1024) * sizeof(Hit))
+        if more == NULL:
+            return False
+        found.hits, found.room = more, 2 * found.room + 1024
+    found.hits[found.count] = Hit(key, data, length)
+    found.count += 1
+    found.bytes += length
+    return True
+
+
 cdef class RecordKeys:
     """The records of a node: where each begins, its key columns and its link. `btree.node.ListedKeys` is the reference.
 
     It points into the bytes of the node, and makes no object of a key."""
 
-    cdef bytes _records
+    cdef readonly bytes records
     cdef const uint8_t* _data
+    cdef bint _is_proved  # by `match`, with the checks of all readers
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t cache_bytes
     cdef int _columns
@@ -216,7 +340,7 @@ cdef class RecordKeys:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(records)
         if columns > MOST or not 0 <= count <= size:
             raise ValueError(f"{count} records in {size} bytes")
-        self._records, self._columns, self.count = records, columns, count
+        self.records, self._columns, self.count = records, columns, count
         self._data = <const uint8_t*> PyBytes_AS_STRING(records)
         self.cache_bytes = size + 8 * (count + 1 + count * (1 + 2 * columns))
         if self._starts != NULL:
@@ -234,17 +358,18 @@ cdef class RecordKeys:
 
     cdef _read(self, bytes plan):
         cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
-        cdef Py_ssize_t end = PyBytes_GET_SIZE(self._records), size = PyBytes_GET_SIZE(plan), at = 0, record, place
+        cdef Py_ssize_t end = PyBytes_GET_SIZE(self.records), fields = PyBytes_GET_SIZE(plan) / FIELD
+        cdef Py_ssize_t at = 0, record, place
         cdef int state = SOUND
-        for place in range(0, size, FIELD):
-            if field[place + 2] != NONE:
-                if field[place + 2] >= self._columns:
-                    raise ValueError(f"column {field[place + 2]} of {self._columns}")
-                self._kinds[field[place + 2]] = field[place]
+        for place in range(fields):
+            if field[FIELD * place + 2] != NONE:
+                if field[FIELD * place + 2] >= self._columns:
+                    raise ValueError(f"column {field[FIELD * place + 2]} of {self._columns}")
+                self._kinds[field[FIELD * place + 2]] = field[FIELD * place]
         for record in range(self.count):
             self._starts[record] = at
-            for place in range(0, size, FIELD):
-                state = self._read_field(field + place, record, &at, end)
+            for place in range(fields):
+                state = self._read_field(field + FIELD * place, record, &at, end)
                 if state != SOUND:
                     _refuse(state)
         self._starts[self.count] = at
@@ -324,35 +449,19 @@ cdef class RecordKeys:
         memcpy(&part.real, &part.value, 8)
         return part
 
-    cdef int _order(self, int column, const Part* one, const Part* other) noexcept nogil:
-        cdef int kind = self._kinds[column]
-        if one.is_null or other.is_null:
-            return other.is_null - one.is_null
-        if kind == BYTES:
-            return _bytes_order(one.data, one.length, other.data, other.length)
-        if kind == NUMBER:
-            return _number_order(one.data, one.length, other.data, other.length)
-        if kind == FLOAT or kind == DOUBLE:
-            return _real_order(one.real, other.real)
-        if one.beyond or other.beyond:
-            return one.beyond - other.beyond
-        return (one.value > other.value) - (one.value < other.value)
-
     cdef int _compare(self, Py_ssize_t record, const Part* wanted) noexcept nogil:
         cdef int column, order
         cdef Part own
         for column in range(self._columns):
             own = self._part(record, column)
-            order = self._order(column, &own, &wanted[column])
+            order = _part_order(self._kinds[column], &own, &wanted[column])
             if order:
                 return order
         return 0
 
-    cdef inline int _compare_records(self, Py_ssize_t record, RecordKeys other, Py_ssize_t others) noexcept:
+    cdef inline int _compare_records(self, Py_ssize_t record, RecordKeys other, Py_ssize_t others) noexcept nogil:
         cdef Part parts[MOST]
-        cdef int column
-        for column in range(self._columns):
-            parts[column] = other._part(others, column)
+        other._key_at(others, parts)
         return self._compare(record, parts)
 
     def __len__(self):
@@ -425,6 +534,212 @@ cdef class RecordKeys:
             else:
                 high = middle
         last[0] = low
+
+    def places(self, RecordKeys wanted not None, int64_t[::1] less not None, int64_t[::1] upto not None):
+        """For each record, the number of wanted keys that are less, and of those that are not greater. Both are
+        sorted, and the wanted ones are distinct."""
+        cdef Part parts[MOST]
+        cdef Py_ssize_t key, first = 0, last = 0, done = 0, past = 0
+        if wanted._columns != self._columns or less.shape[0] != self.count or upto.shape[0] != self.count:
+            raise ValueError(f"{self.count} records of {self._columns} columns")
+        with nogil:
+            for key in range(wanted.count):
+                wanted._key_at(key, parts)
+                self._seek(parts, &first)
+                last = first
+                while last < self.count and self._compare(last, parts) == 0:
+                    last += 1
+                while done < first:
+                    upto[done] = key
+                    done += 1
+                while past < last:
+                    less[past] = key
+                    past += 1
+            for done in range(done, self.count):
+                upto[done] = wanted.count
+            for past in range(past, self.count):
+                less[past] = wanted.count
+
+    cdef void _seek(self, const Part* parts, Py_ssize_t* first) noexcept nogil:
+        """Advance to the first record whose key is not less."""
+        cdef Py_ssize_t low = first[0], step = 1, high, middle
+        while low + step <= self.count and self._compare(low + step - 1, parts) < 0:
+            low += step
+            step *= 2
+        high = min(low + step - 1, self.count)
+        while low < high:
+            middle = (low + high) >> 1
+            if self._compare(middle, parts) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        first[0] = low
+
+    def match(self, list leaves not None, const int64_t[::1] counts, bytes plan not None,
+              const int64_t[::1] begins, const int64_t[::1] ends, RecordKeys fences not None,
+              const int64_t[::1] below, bint has_whole_runs, RecordKeys limits, int64_t[::1] hits not None):
+        """The records of some leaves that have wanted keys, which these are: sorted and distinct. Returns the index of
+        the key of each record, as the bytes of 64-bit integers, and the bytes of the records. `hits` receives the
+        number of such records in each leaf. None where a leaf may be damaged: `btree.batch` then decodes all records.
+
+        A leaf is given by the bytes of its records, or, sorted, by its `RecordKeys`, which another match need not read
+        again. Leaf i has `counts[i]` records, which `plan` reads, and may have the keys from `begins[i]` to before `ends[i]`.
+        Each of its keys lies from record `below[i]` of `fences` (-1: an open end) to the one after it, and, if there
+        are `limits`, in each column between the first and the second of these two records."""
+        cdef Py_ssize_t size = len(leaves), fields = PyBytes_GET_SIZE(plan) / FIELD, i, place = 0
+        cdef RecordKeys leaf
+        cdef HitList found = HitList(NULL, 0, 0, 0)
+        cdef int kinds[MOST]
+        cdef int state = 1
+        cdef const uint8_t* field = <const uint8_t*> PyBytes_AS_STRING(plan)
+        cdef int64_t* keys
+        if not size == counts.shape[0] == begins.shape[0] == ends.shape[0] == below.shape[0] == hits.shape[0]:
+            raise ValueError(f"{size} leaves")
+        if fences._columns != self._columns or (limits is not None and
+                                                (limits._columns != self._columns or limits.count != 2)):
+            raise ValueError(f"keys of {self._columns} columns")
+        for i in range(self._columns):
+            kinds[i] = NONE
+        for i in range(fields):
+            place = field[FIELD * i + 2]
+            if place != NONE:
+                if place >= self._columns or not self._is_of_kind(<int> place, field[FIELD * i]):
+                    raise ValueError(f"column {place} of kind {field[FIELD * i]}")
+                kinds[place] = field[FIELD * i]
+        for i in range(self._columns):
+            if kinds[i] == NONE:
+                raise ValueError(f"a plan without column {i}")
+        for i in range(size):
+            if not (0 <= begins[i] <= ends[i] <= self.count and -1 <= below[i] < fences.count and counts[i] > 0):
+                raise ValueError(f"leaf {i}")
+        try:
+            for i in range(size):
+                place = found.count
+                one = leaves[i]
+                if isinstance(one, RecordKeys):
+                    leaf = <RecordKeys> one
+                    if leaf.count != counts[i] or leaf._columns != self._columns:
+                        raise ValueError(f"leaf {i}")
+                    one = leaf.records
+                    if leaf._is_proved:
+                        state = self._match_proved(leaf, begins[i], ends[i], fences, below[i], has_whole_runs, &found)
+                        hits[i] = found.count - place
+                        if state != 1:
+                            break
+                        continue
+                else:
+                    leaf = None
+                state = self._match_leaf(<const uint8_t*> PyBytes_AS_STRING(<bytes?> one), PyBytes_GET_SIZE(one),
+                                         counts[i], field, fields, kinds, begins[i], ends[i], fences, below[i],
+                                         has_whole_runs, limits, &found)
+                hits[i] = found.count - place
+                if state != 1:
+                    break
+                if leaf is not None:
+                    leaf._is_proved = True
+            if state < 0:
+                raise MemoryError
+            if state == 0:
+                return None
+            keys_bytes = PyBytes_FromStringAndSize(NULL, found.count * 8)
+            records = PyBytes_FromStringAndSize(NULL, found.bytes)
+            keys = <int64_t*> PyBytes_AS_STRING(keys_bytes)
+            place = 0
+            for i in range(found.count):
+                keys[i] = found.hits[i].key
+                memcpy(PyBytes_AS_STRING(<bytes> records) + place, found.hits[i].data, found.hits[i].length)
+                place += found.hits[i].length
+            return keys_bytes, records
+        finally:
+            free(found.hits)
+
+    cdef int _match_proved(self, RecordKeys leaf, int64_t key, int64_t stop, RecordKeys fences, Py_ssize_t fence,
+                           bint has_whole_runs, HitList* found) noexcept nogil:
+        """As `_match_leaf`, for a leaf that was read before."""
+        cdef Part parts[MOST]
+        cdef Py_ssize_t record = 0
+        if fence >= 0 and leaf._compare_records(0, fences, fence) < 0:
+            return 0
+        if fence + 1 < fences.count and \
+                leaf._compare_records(leaf.count - 1, fences, fence + 1) > (-1 if has_whole_runs else 0):
+            return 0
+        while key < stop and record < leaf.count:
+            self._key_at(key, parts)
+            leaf._seek(parts, &record)
+            while record < leaf.count and leaf._compare(record, parts) == 0:
+                if not _add_hit(found, key, leaf._data + leaf._starts[record],
+                                leaf._starts[record + 1] - leaf._starts[record]):
+                    return -1
+                record += 1
+            key += 1
+        return 1
+
+    cdef inline void _key_at(self, Py_ssize_t record, Part* parts) noexcept nogil:
+        cdef int column
+        for column in range(self._columns):
+            parts[column] = self._part(record, column)
+
+    cdef bint _is_of_kind(self, int column, int kind) noexcept nogil:
+        """Whether values of a kind compare with a column of these keys."""
+        cdef int own = self._kinds[column]
+        if kind == TEXT:
+            kind = BYTES
+        if kind == INT:
+            kind = LONG
+        return own == kind
+
+    cdef int _match_leaf(self, const uint8_t* data, Py_ssize_t end, int64_t count, const uint8_t* plan,
+                         Py_ssize_t fields, const int* kinds, int64_t key, int64_t stop, RecordKeys fences,
+                         Py_ssize_t fence, bint has_whole_runs, RecordKeys limits, HitList* found) noexcept nogil:
+        """Add the hits of a leaf. 0 where it may be damaged, -1 where memory ran out."""
+        cdef Part parts[3 * MOST]  # of the record, the one before it, and the wanted key
+        cdef Part unused
+        cdef Part low, high
+        cdef Part* own = parts
+        cdef Part* before = parts + MOST
+        cdef Part* wanted = parts + 2 * MOST
+        cdef const uint8_t* field
+        cdef Py_ssize_t at = 0, start, place
+        cdef int64_t record
+        cdef int column, order, columns = self._columns
+        for column in range(columns):
+            parts[column] = parts[MOST + column] = Part(0, 0, 0.0, NULL, 0, 0)
+        if key < stop:
+            self._key_at(key, wanted)
+        for record in range(count):
+            start = at
+            for place in range(fields):
+                field = plan + FIELD * place
+                if not _read_part(field, data, &at, end, &unused if field[2] == NONE else own + field[2]):
+                    return 0
+            if limits is not None:
+                for column in range(columns):
+                    low, high = limits._part(0, column), limits._part(1, column)
+                    if not (low.is_null or own[column].is_null) and (
+                            _part_order(kinds[column], own + column, &low) < 0
+                            or _part_order(kinds[column], own + column, &high) > 0):
+                        return 0
+            if record and _key_order(kinds, columns, before, own) > 0:
+                return 0
+            if record == 0 and fence >= 0 and fences._compare(fence, own) > 0:
+                return 0
+            while key < stop:
+                order = _key_order(kinds, columns, own, wanted)
+                if order < 0:
+                    break
+                if order == 0:
+                    if not _add_hit(found, key, data + start, at - start):
+                        return -1
+                    break
+                key += 1
+                if key < stop:
+                    self._key_at(key, wanted)
+            own, before = before, own
+        if at != end:
+            return 0
+        if fence + 1 < fences.count and fences._compare(fence + 1, before) < (1 if has_whole_runs else 0):
+            return 0
+        return 1
 
     def descend(self, tuple wanted not None, root, dict kept not None, block_of, stats, int64_t size,
                 bint has_whole_runs, int64_t most_bytes, Py_ssize_t most):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
 
-VERSION = 2  # of the functions here: a compiled module of another version is not used
+VERSION = 3  # of the functions here: a compiled module of another version is not used
 # NUMBER: bytes that are a big-endian integer. `locate` alone has TEXT, bytes in UTF-8, and INT, a number of 32 bits.
 LONG, BYTES, BOOLEAN, FLOAT, DOUBLE, NUMBER, LINK, TEXT, INT = range(9)
 NONE = 255

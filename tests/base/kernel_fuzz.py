@@ -203,6 +203,28 @@ def walk(dice: random.Random) -> None:
         keys.is_ordered(0, keys, keys.count - 1)
         [keys.link(record) for record in range(keys.count)]
         _descend(dice, keys, whole, rows, plan, columns)
+    _match(dice, keys, whole, rows, plan, columns)
+
+
+def _match(dice: random.Random, keys: Any, whole: bytes, rows: int, plan: bytes, columns: int) -> None:
+    """Keys of any bytes, in no order, in leaves of any bytes."""
+    leaves, count = list[Any](), dice.randrange(1, 4)
+    for _ in range(count):
+        leaves.append(damaged(dice, whole))
+        with suppress(*REFUSED):
+            leaves[-1] = _records.RecordKeys(leaves[-1], rows, plan, columns)
+    ends = np.array([dice.choice((0, 1, keys.count, odd(dice, rows))) for _ in leaves])
+    counts = np.array([odd(dice, rows) for _ in leaves])
+    spans = (np.minimum(ends, dice.randrange(3)), ends)
+    fences = dice.choice((keys, _records.RecordKeys(b"", 0, plan, columns)))
+    below, hits = np.array([dice.randrange(-1, 3) for _ in leaves]), np.zeros(count, np.int64)
+    limits = dice.choice((None, keys))
+    for _ in range(2):  # the second time, leaves are known
+        with suppress(*REFUSED):
+            found = keys.match(leaves, counts, plan, *spans, fences, below, dice.random() < 0.5, limits, hits)
+            assert found is None or len(found[0]) == 8 * hits.sum()
+        with suppress(*REFUSED):
+            keys.places(fences, np.zeros(keys.count, np.int64), np.zeros(dice.choice((0, keys.count)), np.int64))
 
 
 def _descend(dice: random.Random, root: Any, whole: bytes, rows: int, plan: bytes, columns: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.base import kernel
 from gnomon.btree import BTreeReader, Column, DamagedIndexFile, EntrySchema
 from gnomon.btree import batch as batch_module
 from gnomon.btree import columns as columns_module
@@ -23,7 +24,7 @@ from gnomon.btree.keys import Key, KeyBatch, order_key, stored_values
 from tests.btree.files import SYNC, URL_SCHEMA, Bytes, Entry, arrow_column, batch, opened, url_entries, write
 from tests.btree.small_files import SHAPES
 from tests.btree.test_damage import BROKEN, _chain, _lattice
-from tests.btree.test_reader import PARTS, files
+from tests.btree.test_reader import PARTS, Kept, files
 from tests.btree.vectors import SOUND, open_vector
 from tests.profiles import examples, positions
 
@@ -100,6 +101,90 @@ def test_a_batch_finds_what_each_key_finds(
     with chunks_of(leaves, size, long):
         assert matched(tree, asked) == expected
     assert matched(tree, asked, walk=True) == expected
+
+
+@contextmanager
+def by_arrow() -> Iterator[None]:
+    """Without the compiled loop in the bytes of leaves, as in Dione files."""
+    with patch.object(batch_module.Batch, "_match_bytes", return_value=None):
+        yield
+
+
+def outcome(tree: BTreeReader, keys: Sequence[Key]) -> object:
+    try:
+        with np.errstate(invalid="ignore"):  # a flip may make a signalling NaN
+            return matched(tree, keys)
+    except DamagedIndexFile as error:
+        return str(error)
+
+
+@settings(max_examples=examples(60))
+@given(files(), st.data())
+def test_arrow_and_the_compiled_loop_give_one_answer_and_one_error_for_damaged_leaves(
+    file: tuple[EntrySchema, list[Entry], bytes], data: st.DataObject
+) -> None:
+    schema, entries, written = file
+    probes = st.tuples(*[st.sampled_from(PARTS[kind]) for kind in schema.key_types])
+    asked: list[Key] = data.draw(st.lists(probes, max_size=6)) + [key for key, _ in entries[::5]]
+    flips = data.draw(st.lists(st.tuples(st.integers(0, len(written) - 1), st.integers(1, 255)), max_size=6))
+    for at, bits in [(0, 0), *flips]:
+        damaged = bytearray(written)
+        damaged[at] ^= bits
+        leaves = Kept()
+        try:
+            tree = BTreeReader(Bytes(bytes(damaged)), leaves=leaves)
+        except DamagedIndexFile:
+            continue
+        found = outcome(tree, asked)
+        assert outcome(tree, asked) == found  # with the leaves that are cached now
+        with by_arrow():
+            assert outcome(opened(bytes(damaged)), asked) == found
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_flip_in_a_leaf_without_checksum_has_one_outcome_by_arrow_by_the_compiled_loop_and_from_the_cache(
+    kind: str,
+) -> None:
+    values = sorted(((value,) for value in PARTS[kind]), key=order_key)
+    schema = EntrySchema((Column("k", kind),), (Column("row", "bigint", False), Column("yes", "boolean")))
+    entries: list[Entry] = [(key, (i, True)) for i, key in enumerate(values)]
+    data = write(schema, entries, node_bytes=30, codec="null")
+    outcomes = set()
+    for at in positions(range(opened(data).header_bytes, len(data))):
+        for bits in (1, 0x80, 0xFF):
+            damaged = bytearray(data)
+            damaged[at] ^= bits
+            try:
+                tree = BTreeReader(Bytes(bytes(damaged)), leaves=Kept())
+            except DamagedIndexFile:
+                continue
+            found = outcome(tree, values[1::2])
+            assert outcome(tree, values[1::2]) == found
+            with by_arrow():
+                assert outcome(opened(bytes(damaged)), values[1::2]) == found
+            outcomes.add(str(found))
+    assert len(outcomes) > 1
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="only compiled nodes are matched in the cache")
+def test_a_batch_adds_leaves_where_there_is_room_and_reads_none_that_is_kept() -> None:
+    entries = url_entries(20_000)
+    data = write(URL_SCHEMA, entries, node_bytes=4096)
+    keys = [key for key, _ in entries[::100]]
+    leaves = Kept()
+    tree = BTreeReader(Bytes(data), head_bytes=len(data) // 10, leaves=leaves)
+    first, second = LookupStats(), LookupStats()
+    answers = [joined(tree.match(key_batch(keys, ["string"]).keys, ["row"], stats)) for stats in (first, second)]
+    assert answers[0].columns[0].to_pylist() == answers[1].columns[0].to_pylist() == list(range(0, 20_000, 100))
+    assert len(leaves) >= answers[0].leaves_read == answers[1].leaves_read
+    assert first.reads > second.reads == 0
+    few = Kept()
+    few.limit = 4 * leaves.popitem()[1].cache_bytes
+    tree = BTreeReader(Bytes(data), head_bytes=len(data) // 10, leaves=few)
+    for _ in range(2):
+        found = joined(tree.match(key_batch(keys, ["string"]).keys, ["row"]))
+        assert found.columns[0].to_pylist() == list(range(0, 20_000, 100))
+    assert 1 < len(few) < 5
 
 
 @pytest.mark.parametrize("kind", PARTS)

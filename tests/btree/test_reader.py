@@ -1,6 +1,6 @@
 """Look-ups equal a plain list of entries, for every kind of key, shape of tree and cut of batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -234,9 +234,21 @@ def test_upper_levels_too_large_for_memory_are_read_node_by_node(monkeypatch: py
 
 
 class Kept(dict[int, Block]):
-    """Leaves by offset."""
+    """Leaves by offset. Batches fill it up to `limit` bytes."""
+
+    limit = 1 << 30
 
     def put(self, offset: int, leaf: Block) -> None:
+        self[offset] = leaf
+
+    def get_many(self, offsets: Sequence[int]) -> list[Block | None]:
+        return [self.get(offset) for offset in offsets]
+
+    def room(self) -> int:
+        return self.limit - sum(leaf.cache_bytes for leaf in self.values())
+
+    def add(self, offset: int, leaf: Block) -> None:
+        assert leaf.cache_bytes <= self.room()
         self[offset] = leaf
 
 

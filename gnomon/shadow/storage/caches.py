@@ -80,6 +80,19 @@ class ByteCache(Generic[V]):
                 if self._values.setdefault(key, value) is value:
                     self._account(key, size)
 
+    @property
+    def room(self) -> int:
+        """The bytes that can be added without dropping a value."""
+        return self._limit - self.cache_bytes
+
+    def add(self, key: Hashable, value: V) -> None:
+        """Keep a value that is dropped first, if there is room for it."""
+        size = value.cache_bytes
+        with self._lock:
+            if size <= self._limit - self.cache_bytes and self._values.setdefault(key, value) is value:
+                self._account(key, size)
+                self._values.move_to_end(key, last=False)
+
     def discard(self, key: Hashable) -> None:
         """Drop a value that is no longer right."""
         with self._lock:
@@ -159,6 +172,18 @@ class CacheShare(Generic[V]):
     def get(self, key: Hashable) -> V | None:
         """As `ByteCache.get`."""
         return self._cache.get((self._owner, key))
+
+    def get_many(self, keys: Iterable[Hashable]) -> list[V | None]:
+        """As `ByteCache.get_kept`."""
+        return self._cache.get_kept([(self._owner, key) for key in keys])
+
+    def room(self) -> int:
+        """As `ByteCache.room`."""
+        return self._cache.room
+
+    def add(self, key: Hashable, value: V) -> None:
+        """As `ByteCache.add`."""
+        self._cache.add((self._owner, key), value)
 
     def put(self, key: Hashable, value: V) -> None:
         """As `ByteCache.put`."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gnomon.shadow.errors import OutOfTime, StorageError
-from gnomon.shadow.storage.caches import ByteCache, EarlyCache
+from gnomon.shadow.storage.caches import ByteCache, CacheShare, EarlyCache
 from tests.profiles import examples
 
 
@@ -134,6 +134,22 @@ def test_what_is_put_is_found_within_the_limit_and_counted() -> None:
     cache.put("d", Thing(40))
     assert [cache.peek(key) is not None for key in "abcd"] == [False, True, False, True]
     assert cache.counts == (1, 1, 80)
+
+
+def test_what_is_added_drops_nothing_and_is_dropped_first() -> None:
+    cache: ByteCache[Thing] = ByteCache(30)
+    share = CacheShare(cache, "owner")
+    cache.put("hot", Thing(10))
+    share.add("first", Thing(10))
+    share.add("second", Thing(11))  # no room
+    assert (share.room(), [value is not None for value in share.get_many(["first", "second"])]) == (10, [True, False])
+    cache.put("new", Thing(10))
+    cache.get("hot")
+    cache.resize(40)
+    share.add("third", Thing(10))
+    cache.put("newer", Thing(10))
+    assert share.get_many(["third"]) == [None]
+    assert [cache.peek(key) is not None for key in ("hot", "new", "newer")] == [True] * 3
 
 
 # -- values that are begun before they are used ----------------------------------------------------------------------
