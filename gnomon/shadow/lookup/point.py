@@ -324,39 +324,52 @@ class FileHits:
         filtered."""
         most = None if self._most is None and self._most_bytes is None else self._most_objects()
         try:
-            answers = tree.get_many(keys, stats, most) if len(keys) < MANY else self._by_leaf(tree, keys, stats, most)
+            if len(keys) < MANY:
+                hits_by_key = [Hits(self._hits(values)) for values in tree.get_many(keys, stats, most)]
+            else:
+                hits_by_key = self._by_leaf(tree, keys, stats, most)
         except TooMany:
             return self._counted(tree, keys, partitions, stats)
-        hits_by_key = []
-        for values, names in zip(answers, partitions, strict=True):
-            hits = Hits()
-            hits_by_key.append(hits)
-            live = self._hits(values)
+        for hits, names in zip(hits_by_key, partitions, strict=True):
             if self._spec.flat:
-                live = sorted((hit for hit in live if hit.file.partition in names), key=_partition)
-            hits.matches = len(live)
-            hits.extend(live if self._most is None else live[: self._most])
+                hits[:] = sorted((hit for hit in hits if hit.file.partition in names), key=_partition)
+            hits.matches = len(hits)
+            if self._most is not None:
+                del hits[self._most :]
         return hits_by_key
 
-    def _by_leaf(self, tree: BTreeReader, keys: Sequence[Key], stats: LookupStats, most: int | None) -> list[list[Key]]:
-        """As `BTreeReader.get_many`, for many keys: whole leaves become columns, and only their values objects."""
+    def _by_leaf(self, tree: BTreeReader, keys: Sequence[Key], stats: LookupStats, most: int | None) -> list[Hits]:
+        """The hits of each of many keys: whole leaves are searched, and only found entries become objects."""
         types, columns = self._spec.key_types, tree.schema.values
         batch = KeyBatch([stored_array([key[i] for key in keys], kind) for i, kind in enumerate(types)], types)
-        of_key: list[list[Key]] = [[] for _ in range(len(batch.keys))]
+        hits_by_key = [Hits() for _ in keys]
         count = 0
         for piece in tree.match(batch.keys, [column.name for column in columns], stats):
             count += len(piece.keys)
             if most is not None and count > most:
                 raise TooMany(0)
-            values = [stored_values(array, one.type) for array, one in zip(piece.columns, columns, strict=True)]
-            rows = zip(*values, strict=True) if values else repeat((), len(piece.keys))
-            for key, row in zip(piece.keys.tolist(), rows, strict=True):
-                of_key[key].append(row)
-        answers: list[list[Key]] = [[]] * len(keys)
-        for places, numbers in batch.spread(np.arange(len(of_key))):
-            for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
-                answers[place] = of_key[number]
-        return answers
+            hits = self._hits_of(piece, [column.type for column in columns])
+            for places, rows in batch.spread(piece.keys):
+                for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+                    hit = hits[row]
+                    if hit is not None:
+                        hits_by_key[place].append(hit)
+        return hits_by_key
+
+    def _hits_of(self, piece: Found, types: Sequence[str]) -> list[Hit | None]:
+        """The hits of the entries of a piece, None for a dead one."""
+        kind, included, files = self._spec.entries, len(self._spec.include), self._named(piece)
+        values = [stored_values(array, name) for array, name in zip(piece.columns, types, strict=True)]
+        rows = zip(*values[:included], strict=True) if included else repeat((), len(piece.keys))
+        of_entry = map(files.files.__getitem__, files.codes.tolist())
+        every = zip(kind.pointers(values), of_entry, rows, strict=True)
+        return [None if file is None else Hit(pointer, file, row) for pointer, file, row in every]
+
+    def _named(self, piece: Found) -> NamedFiles:
+        """The source files that the entries of a piece name."""
+        kind = self._spec.entries
+        names = kind.file_names(self._segment, self._entry.partition, piece.columns)
+        return self._liveness.source_files(names, kind.offsets(piece.columns))
 
     def _most_objects(self) -> int:
         """The number of entries that may become Python objects; more are counted in Arrow."""
@@ -401,9 +414,7 @@ class FileHits:
 
     def _by_key(self, piece: Found) -> Iterator[tuple[int, Ints, NamedFiles]]:
         """Yield each key of a piece with its live rows, and the source files that the piece names."""
-        kind = self._spec.entries
-        names = kind.file_names(self._segment, self._entry.partition, piece.columns)
-        files = self._liveness.source_files(names, kind.offsets(piece.columns))
+        files = self._named(piece)
         rows = np.flatnonzero(files.is_live)
         keys, starts = np.unique(piece.keys[rows], return_index=True)
         for key, share in zip(keys.tolist(), np.split(rows, starts[1:]), strict=bool(len(keys))):

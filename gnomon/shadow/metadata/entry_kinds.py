@@ -5,7 +5,9 @@ no source, and each of its segments lists the rows that one write brought to a p
 use the methods of `IndexSpec.entries`, which both kinds have, and do not check the kind.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,6 +57,10 @@ class PointerEntries:
         """The pointer at the end of the value columns of an entry."""
         return Pointer._make(values[-POINTER_LENGTH:])
 
+    def pointers(self, columns: Sequence[Sequence[Any]]) -> Iterable[Pointer]:
+        """The pointers of n entries, from the values of their value columns."""
+        return map(Pointer._make, zip(*columns[-POINTER_LENGTH:], strict=True))
+
     def file_name(self, segment: Segment, folder: str, values: Key) -> str:
         """The path of the source file of an entry in a folder of index files, as the segment lists it."""
         name = values[-POINTER_LENGTH]
@@ -99,6 +105,9 @@ class ValueEntries:
 
     def pointer(self, values: Key) -> Pointer:
         return NO_POINTER
+
+    def pointers(self, columns: Sequence[Sequence[Any]]) -> Iterable[Pointer]:
+        return repeat(NO_POINTER, len(columns[0]))
 
     def file_name(self, segment: Segment, folder: str, values: Key) -> str:
         return segment.source_files_in[folder][0].path
