@@ -11,8 +11,9 @@ of the leaves, so that only the entries found are decoded. Where it is not compi
 may be damaged, all entries are decoded together, and Arrow matches them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ from gnomon.btree.schema import FileField, FileSchema
 from gnomon.btree.traversal import LONG_BLOCK, leaf_level
 
 LEAVES_AT_ONCE = 2048
+TOGETHER = 16  # leaves that the compiled loop gets at once: their memory stays in the CPU's cache, and is used again
 CHUNK_BYTES = 32 * 1024 * 1024  # approximate memory that is decoded together; the results may take twice as much
 
 
@@ -229,16 +231,16 @@ class _Leaves(NamedTuple):
     begins: Ints
     ends: Ints
 
+    def some(self, begin: int, end: int) -> "_Leaves":
+        return _Leaves(self.which[begin:end], self.begins[begin:end], self.ends[begin:end])
 
-class _Chunk(NamedTuple):
-    """Leaves that are matched together, with the offset, the number of records and the records of each: their bytes,
-    or `kernel.RecordKeys`; and whether these are a piece of a leaf."""
 
-    leaves: _Leaves
-    offsets: Sequence[int]
-    counts: Sequence[int]
-    records: Sequence[Any]
-    is_piece: Sequence[bool]
+class _Bytes(NamedTuple):
+    """Found keys, as in `_Hits`, and the bytes of their records, one after the other."""
+
+    keys: Ints
+    at: Ints
+    records: bytes
 
 
 class _Hits(NamedTuple):
@@ -269,7 +271,8 @@ class Batch:
         self._stats = stats
         self._types = {column.name: column.type for column in file.schema.entry.columns}
         self._key_names = [column.name for column in file.schema.entry.keys]
-        self._last: list[pa.Array] = []  # the last checked key
+        self._last: list[pa.Array] = []  # the last key that Arrow checked
+        self._last_leaf = -1  # the number of its leaf
         self._wanted: Any = None  # the keys, where compiled loops match them
         if inner_levels.fences is not None:
             self._wanted = _record_keys(file.schema, sorted_keys.arrays())
@@ -294,8 +297,7 @@ class Batch:
         at = np.flatnonzero(upto > before)
         columns = [self._inner_levels.entries.column(name).take(pa.array(at)) for name in self._columns]
         fences, done, last = _Hits(before[at], 2 * at, columns), 0, -1
-        for chunk in self._chunks(leaves):
-            hits, which = self._match_bytes(chunk) or self._match(chunk, last), chunk.leaves.which
+        for which, hits in self._in_leaves(leaves):
             until = int(np.searchsorted(fences.at, 2 * self._inner_levels.below[which[-1]] + 1))
             leaves_read = int(np.count_nonzero(np.diff(which, prepend=last)))
             yield self._piece([_some(fences, done, until), hits], leaves_read)
@@ -331,59 +333,84 @@ class Batch:
         self._inner_levels.fences.places(self._wanted, before, upto)
         return before, upto
 
-    def _chunks(self, leaves: _Leaves) -> Iterator[_Chunk]:
-        """The decompressed leaves, in groups that are matched together."""
-        room = CELL_BYTES * len({*self._columns, *self._key_names})
-        which, blocks, size = list[int](), list[tuple[int, int, Any, bool]](), 0
-        for i, block in self._cut(self._inner_levels.leaves[leaves.which].tolist()):
-            which.append(i)
-            blocks.append(block)
-            size += block[1] * room + (len(block[2]) if isinstance(block[2], bytes) else 0)
-            if len(which) == LEAVES_AT_ONCE or size > CHUNK_BYTES:
-                yield _Chunk(_Leaves(*(some[which] for some in leaves)), *zip(*blocks, strict=True))
-                which, blocks, size = [], [], 0
-        if which:
-            yield _Chunk(_Leaves(*(some[which] for some in leaves)), *zip(*blocks, strict=True))
+    def _in_leaves(self, leaves: _Leaves) -> Iterator[tuple[Ints, _Hits]]:
+        """Yield the numbers of some leaves, and the hits in them, in the order of the leaves."""
+        read = self._file.leaves(self._inner_levels.leaves[leaves.which].tolist(), self._stats)
+        if self._wanted is None:
+            yield from self._by_arrow(leaves, read)
+            return
+        cells, size = CELL_BYTES * len(self._columns), 0
+        begin, found = 0, list[_Bytes]()  # the first leaf that is not yielded, and what was found from it on
+        for end in range(0, len(leaves.which), TOGETHER):
+            group, blocks = leaves.some(end, end + TOGETHER), list(islice(read, TOGETHER))
+            hits = self._match_bytes(group, blocks)
+            if hits is not None:
+                found.append(hits)
+                size += len(hits.records) + len(hits.keys) * cells
+            if hits is None or size > CHUNK_BYTES or end + TOGETHER - begin >= LEAVES_AT_ONCE:
+                yield from self._decoded(leaves.some(begin, end if hits is None else end + TOGETHER), found)
+                begin, found, size = end + TOGETHER, [], 0
+            if hits is None:
+                yield from self._by_arrow(group, iter(blocks))
+        yield from self._decoded(leaves.some(begin, len(leaves.which)), found)
 
-    def _cut(self, offsets: list[int]) -> Iterator[tuple[int, tuple[int, int, Any, bool]]]:
-        """The number of each leaf, and its block as in `_Chunk`; a long leaf comes in pieces."""
-        for i, (count, records) in enumerate(self._file.leaves(offsets, self._stats)):
-            self._stats.nodes += 1
-            if count <= LONG_BLOCK:
-                yield i, (offsets[i], count, records, False)
-                continue
-            data = records if isinstance(records, bytes) else records.records
-            for some, piece in self._file.cut(offsets[i], count, data, CUT_RECORDS):
-                yield i, (offsets[i], some, piece, True)
-
-    def _match_bytes(self, chunk: _Chunk) -> _Hits | None:
-        """The hits in these leaves, found in their bytes. None where that cannot be: a leaf is in pieces, or may be
+    def _match_bytes(self, leaves: _Leaves, blocks: Sequence[tuple[int, Any]]) -> _Bytes | None:
+        """The hits in these leaves, found in their bytes. None where Arrow must match: a leaf is very long, or may be
         damaged."""
-        if self._wanted is None or any(chunk.is_piece):
+        counts, records = zip(*blocks, strict=True)
+        if max(counts) > LONG_BLOCK:
             return None
-        leaves, counts = chunk.leaves, np.array(chunk.counts)
         below, hits = self._inner_levels.below[leaves.which], np.empty(len(counts), np.int64)
         found = self._wanted.match(
-            *(list(chunk.records), counts, self._plan, leaves.begins, leaves.ends),
+            *(list(records), np.array(counts), self._plan, leaves.begins, leaves.ends),
             *(self._inner_levels.fences, below, self._file.has_whole_runs, self._limits, hits),
         )
-        if found is None:
-            return None
-        keys = np.frombuffer(found[0], np.int64)
+        return (
+            None
+            if found is None
+            else _Bytes(np.frombuffer(found[0], np.int64), np.repeat(2 * below + 1, hits), found[1])
+        )
+
+    def _decoded(self, leaves: _Leaves, found: Sequence[_Bytes]) -> Iterator[tuple[Ints, _Hits]]:
+        """The hits in these leaves, decoded."""
+        if not found:
+            return
+        keys, records = np.concatenate([one.keys for one in found]), [b"".join([one.records for one in found])]
         try:
             every = np.arange(len(keys))
-            columns = VectorColumns(self._file.schema, np.array([len(keys)]), [found[1]], self._columns)
+            columns = VectorColumns(self._file.schema, np.array([len(keys)]), records, self._columns)
             arrays = [columns.take(name, every) for name in self._columns]
-        except (Unclear, OutOfRange, pa.ArrowInvalid):
-            return None
-        return _Hits(keys, np.repeat(2 * below + 1, hits), arrays)
+        except (Unclear, OutOfRange, pa.ArrowInvalid):  # Arrow names the damaged block
+            again = self._file.leaves(self._inner_levels.leaves[leaves.which].tolist(), self._stats)
+            yield from self._by_arrow(leaves, again)
+            return
+        yield leaves.which, _Hits(keys, np.concatenate([one.at for one in found]), arrays)
 
-    def _match(self, chunk: _Chunk, last: int) -> _Hits:
-        """The hits in these leaves, by Arrow. `last` is the number of the last leaf of the chunk before, -1 for the
-        first chunk."""
-        leaves, blocks = chunk.leaves, BlockBatch()
-        for offset, count, records in zip(chunk.offsets, chunk.counts, chunk.records, strict=True):
-            blocks.add_leaf(offset, count, records if isinstance(records, bytes) else records.records)
+    def _by_arrow(self, leaves: _Leaves, read: Iterable[tuple[int, Any]]) -> Iterator[tuple[Ints, _Hits]]:
+        """As `_in_leaves`, for leaves that are decoded and matched by Arrow."""
+        columns = len({*self._columns, *self._key_names})
+        which, blocks = list[int](), BlockBatch()
+        for i, offset, count, records in self._cut(self._inner_levels.leaves[leaves.which].tolist(), read):
+            which.append(i)
+            blocks.add_leaf(offset, count, records)
+            if len(which) == LEAVES_AT_ONCE or blocks.size(columns) > CHUNK_BYTES:
+                yield leaves.which[which], self._match(_Leaves(*(some[which] for some in leaves)), blocks)
+                which, blocks = [], BlockBatch()
+        if which:
+            yield leaves.which[which], self._match(_Leaves(*(some[which] for some in leaves)), blocks)
+
+    def _cut(self, offsets: list[int], read: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, int, int, bytes]]:
+        """The number, offset and records of each leaf; a long leaf comes in pieces."""
+        for i, (count, records) in enumerate(read):
+            data = records if isinstance(records, bytes) else records.records
+            if count <= LONG_BLOCK:
+                yield i, offsets[i], count, data
+                continue
+            for some, piece in self._file.cut(offsets[i], count, data, CUT_RECORDS):
+                yield i, offsets[i], some, piece
+
+    def _match(self, leaves: _Leaves, blocks: BlockBatch) -> _Hits:
+        """The hits in these leaves, by Arrow."""
         columns, first, _ = decode(self._file, blocks, {*self._columns, *self._key_names})
         counts = np.array(blocks.counts)
         firsts = np.concatenate([[0], np.cumsum(counts)])
@@ -392,7 +419,7 @@ class Batch:
         keys = [
             comparable(take(self._file, columns, name, order, pieces), self._types[name]) for name in self._key_names
         ]
-        self._check_keys(keys, pieces, leaves, last)
+        self._check_keys(keys, pieces, leaves)
         begin, end = int(leaves.begins[0]), int(leaves.ends[-1])
         found = index_in(keys, [column.slice(begin, end - begin) for column in self._sorted_keys.columns])
         rows = np.flatnonzero(found >= 0)
@@ -401,17 +428,17 @@ class Batch:
         at = np.repeat(2 * self._inner_levels.below[leaves.which] + 1, counts)[rows]
         return _Hits(found[rows] + begin, at, arrays)
 
-    def _check_keys(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves, last: int) -> None:
+    def _check_keys(self, keys: Sequence[pa.Array], pieces: RecordBlocks, leaves: _Leaves) -> None:
         """Check that the keys of each leaf are in order and between its fences."""
         rising = is_rising(keys, pieces.firsts[1:-1][np.diff(leaves.which) > 0])
         if not rising.all():
             offset = pieces.offset_of(int(np.argmin(rising)) + 1)
             raise self._file.damaged("the keys of a node are not in order", offset)
-        if leaves.which[0] == last:  # the first piece continues a leaf
+        if leaves.which[0] == self._last_leaf:  # the first piece continues a leaf
             equal, greater = compare(self._last, [key.slice(0, 1) for key in keys])
             if not (equal | greater)[0]:
                 raise self._file.damaged("the keys of a node are not in order", pieces.offsets[0])
-        self._last = [key.slice(len(key) - 1) for key in keys]
+        self._last, self._last_leaf = [key.slice(len(key) - 1) for key in keys], int(leaves.which[-1])
         low = self._inner_levels.below[leaves.which]
         outside = np.zeros(len(low), bool)
         after = low >= 0

@@ -370,6 +370,7 @@ class BlockFile:
         read = self.unpacked([offset for offset, block in zip(offsets, kept, strict=True) if block is None], stats)
         room = self._leaves.room() if self._leaves is not None and is_cached else 0
         for offset, block in zip(offsets, kept, strict=True):
+            stats.nodes += 1
             if block is None:
                 frame, records = next(read)
                 if self._leaves is None or len(records) > room or frame.count > MOST_KEPT:

@@ -106,7 +106,7 @@ def test_a_batch_finds_what_each_key_finds(
 @contextmanager
 def by_arrow() -> Iterator[None]:
     """Without the compiled loop in the bytes of leaves, as in Dione files."""
-    with patch.object(batch_module.Batch, "_match_bytes", return_value=None):
+    with patch.object(batch_module, "_fences", return_value=None):
         yield
 
 
