@@ -141,9 +141,9 @@ def _level(file: BlockFile, offsets: Ints, stats: LookupStats) -> _Level:
     if not len(offsets):
         raise file.irregular("a level without nodes", file.start)
     blocks, ends = BlockBatch(), []
-    for offset, (frame, data) in zip(offsets.tolist(), file.unpacked(offsets.tolist(), stats), strict=True):
-        blocks.add_inner(offset, 0, frame.count, data)
-        ends.append(frame.end)
+    for offset, (count, end, data) in zip(offsets.tolist(), file.unpacked(offsets.tolist(), stats), strict=True):
+        blocks.add_inner(offset, 0, count, data)
+        ends.append(end)
         stats.nodes += 1
     columns, first, links = decode(file, blocks)
     counts = np.array(blocks.counts)

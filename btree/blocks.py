@@ -2,10 +2,12 @@
 of the tree."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+from gnomon.base import kernel
 from gnomon.base.compression import DecompressionError
 from gnomon.base.errors import Action
 from gnomon.base.readers import RangeReader, looking_again
@@ -337,29 +339,49 @@ class BlockFile:
             data += self.read(offset + len(data), frame.end - offset - len(data), stats)
         return data, frame
 
-    def unpacked(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[fmt.BlockFrame, bytes]]:
-        """The frame and the records, not decoded, of the blocks at these ascending offsets. Blocks close together are
-        read in long ranges."""
+    def unpacked(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[int, int, bytes]]:
+        """The number of records, the end in the file, and the records, not decoded, of the blocks at these ascending
+        offsets. Blocks close together are read in long ranges."""
         begin, have = self.start, self._memory
+        frames, first = list[tuple[int, int, int]](), 0  # of sound blocks in these bytes, from the offset `first` on
         for i, offset in enumerate(offsets):
-            if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
-                begin, have = offset, memoryview(self.read(offset, self._long_read(offsets, i), stats))
-            try:
-                head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
-                frame = fmt.decode_block_frame(head, offset, self.size, self.path, self._action)
-                data = have[offset - begin : frame.end - begin]
-                if len(data) < frame.end - offset:
-                    more = self.read(begin + len(have), frame.end - begin - len(have), stats)
-                    begin, have = offset, memoryview(b"".join([data, more]))
-                    data = have
-                records = self._unpack(offset, frame, data)
-            except DamagedIndexFile:
-                if not self.is_remote:
-                    raise
-                with looking_again():
-                    again, frame = self._bytes_of(offset, None, stats, None)
-                    records = self._unpack(offset, frame, again)
-            yield frame, records
+            if i - first >= len(frames):
+                if not begin <= offset <= begin + len(have) - fmt.BLOCK_HEAD_BYTES:
+                    begin, have = offset, memoryview(self.read(offset, self._long_read(offsets, i), stats))
+                limits = (fmt.NODE_RECORDS, fmt.PAYLOAD_LIMIT)
+                frames, first = kernel.block_frames(have, begin, self._sync, offsets, i, *limits), i
+            records = b""
+            if frames:
+                count, payload, end = frames[i - first]
+                with suppress(DecompressionError):
+                    records = decompress(self.codec, bytes(have[payload:end]), fmt.NODE_LIMIT, self._checked)
+                if len(records) >= count:
+                    yield count, begin + end + fmt.SYNC_BYTES, records
+                    continue
+            begin, have, frame, records = self._unpack_one(offset, begin, have, stats)
+            frames, first = [], i + 1
+            yield frame.count, frame.end, records
+
+    def _unpack_one(
+        self, offset: int, begin: int, have: memoryview, stats: LookupStats
+    ) -> tuple[int, memoryview, fmt.BlockFrame, bytes]:
+        """The frame and the records of a block that begins in the bytes that lie at `begin`, after these bytes, which
+        may be replaced by more. Finds the damage, if any."""
+        try:
+            head = bytes(have[offset - begin : offset - begin + fmt.BLOCK_HEAD_BYTES])
+            frame = fmt.decode_block_frame(head, offset, self.size, self.path, self._action)
+            data = have[offset - begin : frame.end - begin]
+            if len(data) < frame.end - offset:
+                more = self.read(begin + len(have), frame.end - begin - len(have), stats)
+                begin, have = offset, memoryview(b"".join([data, more]))
+                data = have
+            return begin, have, frame, self._unpack(offset, frame, data)
+        except DamagedIndexFile:
+            if not self.is_remote:
+                raise
+            with looking_again():
+                again, frame = self._bytes_of(offset, None, stats, None)
+                return begin, have, frame, self._unpack(offset, frame, again)
 
     def leaves(self, offsets: Sequence[int], stats: LookupStats) -> Iterator[tuple[int, Any]]:
         """The number of records of the leaves at these ascending offsets, and the records, not decoded, or their
@@ -372,11 +394,11 @@ class BlockFile:
         for offset, block in zip(offsets, kept, strict=True):
             stats.nodes += 1
             if block is None:
-                frame, records = next(read)
-                if self._leaves is None or len(records) > room or frame.count > MOST_KEPT:
-                    yield frame.count, records
+                count, after, records = next(read)
+                if self._leaves is None or len(records) > room or count > MOST_KEPT:
+                    yield count, records
                     continue
-                block = Block(self.decode(offset, frame.count, records), offset, frame.end)
+                block = Block(self.decode(offset, count, records), offset, after)
                 self._leaves.add(offset, block)
                 room -= block.cache_bytes
             keys: Any = block.node.keys

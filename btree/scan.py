@@ -125,9 +125,9 @@ class Scan:
                 blocks.add_inner(runs[0].offset, begin, end - begin, node.bytes(begin, end))
         leaves = sorted(step.offset for step in steps if step.node is None)
         spans = []
-        for offset, (frame, data) in zip(leaves, self._file.unpacked(leaves, self._stats), strict=True):
-            blocks.add_leaf(offset, frame.count, data)
-            spans.append((offset, frame.end))
+        for offset, (count, end, data) in zip(leaves, self._file.unpacked(leaves, self._stats), strict=True):
+            blocks.add_leaf(offset, count, data)
+            spans.append((offset, end))
             if blocks.size(len(self._types)) > CHUNK_BYTES and len(steps) > 1:
                 half = len(steps) // 2
                 self._leaves_at_once = max(half // 2, 1)

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-VERSION = 3  # as `records_python.VERSION`
+VERSION = 4  # as `records_python.VERSION`
 
 cdef int64_t NO_LINK = -(<int64_t> 1 << 62) * 2  # no link: the least number
 
@@ -149,6 +149,30 @@ def locate(bytes records not None, Py_ssize_t count, Py_ssize_t at, bint is_all,
     if is_all and at != end:
         raise ValueError("bytes that belong to no record")
     return starts, found, links
+
+
+def block_frames(const uint8_t[::1] data, int64_t begin, bytes sync not None, list offsets not None, Py_ssize_t first,
+                 int64_t most_records, int64_t most_bytes):
+    """See `records_python.block_frames`."""
+    cdef list found = []
+    cdef Py_ssize_t i, at, size = data.shape[0], marker = PyBytes_GET_SIZE(sync)
+    cdef int64_t offset
+    cdef uint64_t count = 0, length = 0
+    for i in range(first, len(offsets)):
+        offset = offsets[i]
+        if not begin <= offset < begin + size:
+            break
+        at = offset - begin
+        if _varint(&data[0], &at, size, &count) != SOUND or _varint(&data[0], &at, size, &length) != SOUND:
+            break
+        if count & 1 or not 1 <= count >> 1 <= <uint64_t> most_records or length & 1 \
+                or not 1 <= length >> 1 <= <uint64_t> most_bytes or size - at - marker < <int64_t> (length >> 1):
+            break
+        length >>= 1
+        if memcmp(&data[at + <Py_ssize_t> length], PyBytes_AS_STRING(sync), marker):
+            break
+        found.append((<int64_t> (count >> 1), at, at + <int64_t> length))
+    return found
 
 
 DEF MOST = 8  # key columns that `RecordKeys` compares

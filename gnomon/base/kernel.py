@@ -26,7 +26,7 @@ from gnomon.base.kernel_python import (
     unpack_snappy,
 )
 from gnomon.base.later import Later
-from gnomon.base.records_python import locate, record_columns
+from gnomon.base.records_python import block_frames, locate, record_columns
 
 if TYPE_CHECKING:
     from importlib import resources
@@ -39,6 +39,7 @@ __all__ = [
     "NAMES",
     "STATE",
     "VARIABLE",
+    "block_frames",
     "byte_array_marks",
     "byte_arrays",
     "hash_key",

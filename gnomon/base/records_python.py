@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed_array, skip_array
+from gnomon.base.varints import LONGEST_VARINT, OverlongVarint, decode_signed, decode_signed_array, skip_array
 
-VERSION = 3  # of the functions here: a compiled module of another version is not used
+VERSION = 4  # of the functions here: a compiled module of another version is not used
 # NUMBER: bytes that are a big-endian integer. `locate` alone has TEXT, bytes in UTF-8, and INT, a number of 32 bits.
 LONG, BYTES, BOOLEAN, FLOAT, DOUBLE, NUMBER, LINK, TEXT, INT = range(9)
 NONE = 255
@@ -165,6 +165,35 @@ def _field_code(kind: int, null_branch: int, column: int) -> str:
     return READ_UNION.format(
         value=2 - 2 * null_branch, null=2 * null_branch, found=indent(code, step), nothing=indent(nothing, step)
     )
+
+
+def block_frames(
+    data: bytes | memoryview,
+    begin: int,
+    sync: bytes,
+    offsets: Sequence[int],
+    first: int,
+    most_records: int,
+    most_bytes: int,
+) -> list[tuple[int, int, int]]:
+    """The number of records, and the begin and end of the payload in `data`, of the blocks at some ascending offsets,
+    from the offset `first` of the list on. It ends before the first block that is not whole in `data`, which lies at
+    `begin`, or that may be damaged: of more than `most_records` or `most_bytes`, or without the sync marker after
+    it."""
+    found: list[tuple[int, int, int]] = []
+    for offset in offsets[first:]:
+        try:
+            if not begin <= offset:
+                break
+            count, at = decode_signed(data, offset - begin)
+            length, at = decode_signed(data, at)
+        except (IndexError, OverlongVarint):
+            break
+        end = at + length
+        if not (1 <= count <= most_records and 1 <= length <= most_bytes and data[end : end + len(sync)] == sync):
+            break
+        found.append((count, at, end))
+    return found
 
 
 # -- the records of many nodes -----------------------------------------------------------------------------------------

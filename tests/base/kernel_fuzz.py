@@ -169,6 +169,18 @@ def records(dice: random.Random) -> tuple[bytes, int, bytes, int]:
     return out, rows, plan + bytes((6, 0, 255)), columns
 
 
+def frame_calls(dice: random.Random) -> Iterator[Call]:
+    sync, data, offsets, begin = dice.randbytes(4), b"", list[int](), dice.choice((0, 7))
+    for _ in range(dice.randrange(4)):
+        offsets.append(begin + len(data))
+        payload = dice.randbytes(dice.choice((1, 3, 200)))
+        data += encode_signed(dice.choice((1, 5, 300))) + encode_signed(len(payload)) + payload + sync
+    if dice.random() < 0.3:
+        offsets.insert(dice.randint(0, len(offsets)), dice.randint(0, len(data) + 20))
+    limits = dice.choice(((1 << 20, 1 << 26), (5, 100)))
+    yield "block_frames", (damaged(dice, data), begin, sync, offsets, dice.choice((0, 0, 1)), *limits)
+
+
 def record_calls(dice: random.Random) -> Iterator[Call]:
     whole, rows, plan, columns = records(dice)
     data, rows = damaged(dice, whole), min(odd(dice, rows), 300)
@@ -257,7 +269,7 @@ def ended(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
     return repr((found, [array.tolist() for array in (*own, *parts) if isinstance(array, np.ndarray)]))
 
 
-CALLS = (snappy_calls, array_calls, hybrid_calls, hash_calls, record_calls)
+CALLS = (snappy_calls, array_calls, hybrid_calls, hash_calls, frame_calls, record_calls)
 
 
 def fuzz(seconds: float, seed: int, rounds: int | None = None) -> tuple[Counter[str], list[str]]:
