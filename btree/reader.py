@@ -76,6 +76,11 @@ class BTreeReader:
         """Whether all of the file is in memory, so that look-ups read nothing."""
         return self._file.is_whole
 
+    @property
+    def waits(self) -> bool:
+        """Whether a read of a leaf waits for a remote store."""
+        return self._file.is_remote and not self.is_whole
+
     def forget_leaves(self) -> None:
         """Keep only the levels above the leaves of a file that was read whole."""
         self._file.forget_leaves()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gnomon.btree import BTreeReader
 from gnomon.btree.batch import Found
-from gnomon.btree.blocks import LONGEST_GUESS_BYTES, LookupStats
+from gnomon.btree.blocks import LONG_READ_BYTES, LONGEST_GUESS_BYTES, LookupStats
 from gnomon.btree.errors import TooMany
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import KeyBatch, SortedKeys, stored_array
@@ -29,11 +29,12 @@ from gnomon.sources import POINTER_COLUMNS
 
 LOG = logging.getLogger("gnomon.match")
 FILE_NAME, OFFSET = POINTER_COLUMNS[:2]
-# CPU microseconds, measured in files of 2 and 10 million entries. Key by key: per key, and per record of its leaf. Leaf
-# by leaf: per record above the leaves, on their first read; per leaf, and per record in it; per key; and per byte of
-# the long ranges read, which include gaps of up to LONGEST_GUESS_BYTES.
-EACH_US, EACH_RECORD_US = 20.0, 1.0
-FENCE_US, LEAF_US, RECORD_US, KEY_US, BYTE_US = 1.0, 20.0, 0.2, 0.3, 0.0004
+# CPU microseconds, measured in files of 0.5 million numbers and URLs. Either way: per record of a leaf that is read.
+# Key by key: per key and per leaf. Leaf by leaf: per search; per record above the leaves, on their first read; per
+# leaf; per key; and per byte of the long ranges read, which include gaps of up to LONGEST_GUESS_BYTES.
+RECORD_US, EACH_US, EACH_LEAF_US = 0.02, 5.0, 20.0
+START_US, FENCE_US, LEAF_US, KEY_US, BYTE_US = 300.0, 1.0, 10.0, 0.25, 0.0003
+REQUEST_US = 10_000.0  # the wait for a read of a remote store; not measured
 MOST_HITS = 100_000  # yielded at once
 EACH_AT_ONCE = 64  # keys
 FENCE_LENGTH = 1.5  # packed size of a record above the leaves, relative to one in a leaf; measured
@@ -248,11 +249,16 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
     fences = tree.upper_bytes * entry.entries / max(entry.size, 1) / FENCE_LENGTH
     leaves = max(fences, 1.0)
     touched = leaves * -math.expm1(-keys / leaves)
-    records = entry.entries / leaves
-    by_leaf = touched * (LEAF_US + records * RECORD_US) + keys * KEY_US
+    records = touched * entry.entries / leaves * RECORD_US
+    span = min(touched * LONGEST_GUESS_BYTES, entry.size)
+    each = keys * EACH_US + touched * EACH_LEAF_US + records
+    by_leaf = START_US + touched * LEAF_US + records + keys * KEY_US + span * BYTE_US
     by_leaf += 0 if tree.has_inner_levels else fences * FENCE_US
-    by_leaf += min(touched * LONGEST_GUESS_BYTES, entry.size) * BYTE_US
-    return keys * EACH_US + touched * records * EACH_RECORD_US, by_leaf
+    if tree.waits:
+        each += touched * REQUEST_US
+        are_far = span < entry.size  # so that each leaf is a read
+        by_leaf += (touched if are_far else min(touched, 1 + span / LONG_READ_BYTES)) * REQUEST_US
+    return each, by_leaf
 
 
 def _key_by_key(tree: BTreeReader, keys: SortedKeys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:

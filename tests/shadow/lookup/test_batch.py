@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -29,7 +30,7 @@ from tests.shadow.lookup.whole_matches import all_matches
 from tests.shadow.make_index import index_source, write_source
 
 Key = tuple[Any, ...]
-WAYS = {"key by key": (0.0, 1e9), "leaf by leaf": (1e9, 0.0), "as measured": (20.0, 20.0)}
+WAYS = {"key by key": (0.0, 1e9), "leaf by leaf": (1e9, 0.0), "as measured": (5.0, 10.0)}
 
 
 def rows(seed: int, count: int, key: str) -> pa.Table:
@@ -177,7 +178,7 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
     index_source(tmp_path / "source", tmp_path / "index", ["k"], 1)
     index, keys = open_index(str(tmp_path / "index")), pa.record_batch({"k": [3, 7, 11, 30]})
     monkeypatch.setattr(match_module, "EACH_US", 0.0)
-    monkeypatch.setattr(match_module, "EACH_RECORD_US", 0.0)
+    monkeypatch.setattr(match_module, "EACH_LEAF_US", 0.0)
     whole = all_matches(index, keys, {}, stats := MatchStats())
     assert (stats.files_by_key, stats.files_by_leaf) == (1, 0)
     monkeypatch.setattr(match_module, "MOST_HITS", 500)
@@ -193,6 +194,19 @@ def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monke
     assert all_matches(index, keys, {}, MatchStats()).entries == whole.entries
     assert whole.entries["data_offset"].to_pylist() == [3, 7, *range(20, 20_000), 11]
     assert held == []  # dropped, for all keys of the look-up
+
+
+def test_few_keys_are_searched_key_by_key_and_of_a_remote_store_by_the_fewest_reads() -> None:
+    entry = SimpleNamespace(entries=500_000, size=4 << 20)
+    local = SimpleNamespace(upper_bytes=20_000, has_inner_levels=True, waits=False)
+    remote = SimpleNamespace(upper_bytes=20_000, has_inner_levels=True, waits=True)
+    is_each = {}
+    for name, tree in (("local", local), ("remote", remote)):
+        for keys in (1, 10, 50, 1000):
+            each, by_leaf = match_module.costs_us(tree, entry, keys)  # type: ignore[arg-type]
+            is_each[name, keys] = each < by_leaf
+    assert [keys for (name, keys), each in is_each.items() if name == "local" and each] == [1, 10, 50]
+    assert [keys for (name, keys), each in is_each.items() if name == "remote" and each] == [1, 10]
 
 
 def test_no_key_finds_nothing(indexes: dict[str, OpenIndex]) -> None:
