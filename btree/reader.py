@@ -54,8 +54,7 @@ class BTreeReader:
     ) -> None:
         """`head_bytes`, if known (`IndexFile.head_bytes`), is the length of header and upper levels: they come in one
         read. Otherwise it is guessed from the file's size. If that read gets the whole file, it stays in memory.
-        `leaves` caches the leaves that look-ups of single keys decode. `action` is the advice in errors about a damaged
-        file."""
+        `leaves` caches leaves that look-ups decode. `action` is the advice in errors about a damaged file."""
         stats = stats if stats is not None else LookupStats()
         self._file = BlockFile(reader, stats, head_bytes, leaves, action)
         self.path = self._file.path
