@@ -210,13 +210,10 @@ class _Work:
                 source = self.cast(batch)
                 keys = self._keys(source)
                 self._note(parts_of(source, staging.layout))
-                of_keys = zip(keys, spec.keys, strict=False)
-                group = xxhash64_columns([plain_column(one, key.type) for one, key in of_keys])
                 places = int64s(np.arange(rows, rows + batch.num_rows))
-                number = pa.array((group.view(np.uint64) % GROUPS).astype(np.int32))
                 order = [batch.column(name) for name, _ in self.order]
                 named = [*self.compared, *(f"{ORDER}{i}" for i in range(len(order))), PLACE, GROUP]
-                sorter.add(pa.Table.from_arrays([*keys, *order, places, number], named))
+                sorter.add(pa.Table.from_arrays([*keys, *order, places, self._groups(keys)], named))
                 rows += batch.num_rows
             index = staging.index
             check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters)
@@ -234,6 +231,17 @@ class _Work:
         spec = self.staging.spec
         arrays, _ = typed_keys(source, spec, BATCH, all_held=True)
         return [*arrays, *(self.cast.texts[name].typed(source.column(name)) for name in self.within)]
+
+    def _groups(self, keys: Sequence[pa.Array]) -> pa.Array:
+        """The group of each key. Groups come in the order of the index's buckets, so that keys that are looked up
+        together lie in few index files, and each file is read about once."""
+        spec = self.staging.spec
+        hashed = xxhash64_columns([plain_column(one, key.type) for one, key in zip(keys, spec.keys, strict=False)])
+        number = (hashed.view(np.uint64) % GROUPS).astype(np.int64)
+        if self.staging.index is not None:
+            stored = [one for one, key in zip(keys, spec.keys, strict=False) if not key.partition]
+            number = (spec.bucketing.of_columns(stored) * GROUPS + number) // spec.buckets
+        return pa.array(number.astype(np.int32))
 
     def _ordered(self, entries: pa.RecordBatch) -> pa.RecordBatch:
         """Entries that are sorted by key, with the copies of a key in the requested order; nulls last."""

@@ -76,6 +76,24 @@ def test_a_batch_beyond_the_memory_is_appended_alike(lake: Path, memory: int) ->
     assert len(found) == 1500
 
 
+@pytest.mark.parametrize("order", ["hash", "range"])
+def test_a_batch_of_many_portions_reads_each_index_file_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """A portion of keys has few buckets. At its ends a file may be read again."""
+    (tmp_path / "source").mkdir()
+    pq.write_table(rows(0, 20_000, "old"), tmp_path / "source/a.parquet")
+    done = []
+    for portion in (1 << 20, 1000):
+        monkeypatch.setattr(local_rows, "CHUNK_ROWS", portion)
+        index = tmp_path / f"index-{portion}"
+        build(None, tmp_path / "source", index, ["id"], buckets=8, order=order)
+        batch = rows(10_000, 20_000)
+        done.append(append_new(None, index, pa.concat_tables([batch, batch]), f"{portion}"))
+        assert (done[-1].already_loaded, done[-1].duplicates_in_batch, done[-1].appended) == (10_000, 10_000, 0)
+    assert done[1].index_bytes_read < 3 * done[0].index_bytes_read  # 11 times as many if each portion read all files
+
+
 def test_the_first_copy_in_the_order_asked_for_is_kept(lake: Path) -> None:
     table = pa.table({"id": [200, 200, 200, 201], "v": ["b", None, "c", None]})
     assert append(lake, table, order_by=["v desc"]).appended == 2
