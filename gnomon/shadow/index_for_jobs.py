@@ -257,16 +257,26 @@ class OpenIndex(Index):
         return Search(self._lookup, self._current.state.view, keys).find(stats)
 
     def match_pieces(
-        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, null_safe: bool = False
+        self,
+        keys: pa.RecordBatch,
+        within: Mapping[str, pa.Array],
+        stats: MatchStats,
+        null_safe: bool = False,
+        threads: int = 1,
     ) -> Iterator[Matches]:
         """Yield the entries of many keys as Arrow batches, in the order of the index files: a key may have any number
         of them. `keys` holds the stored key columns in key order, in the types of the spec; `within` the values that
-        each key's partition must have. A null matches nulls if `null_safe`, else nothing."""
-        return Matcher(self._lookup, self._current.state.view, stats).pieces(keys.columns, within, null_safe)
+        each key's partition must have. A null matches nulls if `null_safe`, else nothing. Up to `threads` threads
+        search index files."""
+        matcher = Matcher(self._lookup, self._current.state.view, stats, threads)
+        return matcher.pieces(keys.columns, within, null_safe)
 
-    def holds(self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats) -> pa.BooleanArray:
-        """Whether each of many keys has an entry; nulls equal nulls. No values are read."""
-        return pa.array(Matcher(self._lookup, self._current.state.view, stats).holds(keys.columns, within))
+    def holds(
+        self, keys: pa.RecordBatch, within: Mapping[str, pa.Array], stats: MatchStats, threads: int = 1
+    ) -> pa.BooleanArray:
+        """Whether each of many keys has an entry; nulls equal nulls. No values are read. Up to `threads` threads search
+        index files."""
+        return pa.array(Matcher(self._lookup, self._current.state.view, stats, threads).holds(keys.columns, within))
 
     def source_files_of(
         self, keys: Sequence[Sequence[Any]], stats: MatchStats, masked: bool = True

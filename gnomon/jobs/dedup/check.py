@@ -158,7 +158,7 @@ def within_names(within: Sequence[str]) -> list[str]:
 class KeyCheck:
     """Finds the outcome of each row. The rows come sorted by their keys and the partition columns `within`; keys are
     compared only between rows with the same values of these columns. `index` returns the index; it is None if there is
-    no index yet."""
+    no index yet. Up to `threads` threads look keys up."""
 
     def __init__(
         self,
@@ -166,6 +166,7 @@ class KeyCheck:
         index: Callable[[], OpenIndex] | None,
         options: CheckOptions,
         counters: LookupCounters | None,
+        threads: int = 1,
     ) -> None:
         within = columns_within(spec, options.scope)
         self._spec = spec
@@ -173,6 +174,7 @@ class KeyCheck:
         self._index = None if options.change is not None and options.change.inserts else index
         self._within = within
         self._counters = counters
+        self._threads = threads
         self._kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in within]
         self._names = [*key_names(spec), *within_names(within)]
         self._last: Columns | None = None
@@ -199,7 +201,7 @@ class KeyCheck:
         if self._index is not None and len(asked):
             rows = pa.RecordBatch.from_arrays([array.take(pa.array(asked)) for array in arrays], self._names)
             stats = MatchStats()
-            held = self._index().holds(*held_keys(rows, self._spec, self._within), stats)
+            held = self._index().holds(*held_keys(rows, self._spec, self._within), stats, self._threads)
             there = held.to_numpy(zero_copy_only=False)
             if is_change:
                 found[asked[~there]] = ABSENT

@@ -40,7 +40,7 @@ from gnomon.shadow.metadata import IndexSpec, SourceRoot
 from gnomon.shadow.storage import Place, storage_at
 from gnomon.shadow.tables import numbered
 from gnomon.shadow.values import key_names, typed_keys
-from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter
+from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter, cores
 from gnomon.sources import Options
 from gnomon.sources.types import int64s
 
@@ -216,7 +216,7 @@ class _Work:
                 sorter.add(pa.Table.from_arrays([*keys, *order, places, self._groups(keys)], named))
                 rows += batch.num_rows
             index = staging.index
-            check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters)
+            check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters, cores())
             outcomes = np.empty(rows, np.int8)
             small = (batch for _, tables in sorter.groups() for some in tables for batch in some.to_batches())
             for entries in gathered(small, CHUNK_ROWS, CHUNK_BYTES):

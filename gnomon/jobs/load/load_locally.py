@@ -27,6 +27,7 @@ from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.lookup import MatchStats
 from gnomon.shadow.storage import Place, patiently
 from gnomon.shadow.values import as_returned, key_names, narrowing, sample_types, stored_keys, typed_keys
+from gnomon.shadow.write import cores
 from gnomon.sources.types import int64s
 
 PORTION_ROWS, PORTION_BYTES = 4_000_000, 256 << 20  # of keys that are looked up together
@@ -166,7 +167,7 @@ def _look_up(index: OpenIndex, typed: pa.RecordBatch, asked: Ints, null_safe: bo
     stats = MatchStats()
     numbers: dict[str, int] = {}
     parts: list[list[Ints]] = [[np.empty(0, np.int64)] * 5]
-    for rows, entries in index.match_pieces(keys, narrow, stats, null_safe):
+    for rows, entries in index.match_pieces(keys, narrow, stats, null_safe, cores()):
         file, *others = entries.columns[-4:]
         names = file.dictionary_encode()
         known = np.array([numbers.setdefault(name, len(numbers)) for name in names.dictionary.to_pylist()], np.int64)

@@ -6,10 +6,11 @@ source file."""
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from gnomon.btree.keys import KeyBatch, SortedKeys, stored_array
 from gnomon.shadow.lookup.index_files import Places
 from gnomon.shadow.lookup.plan import Group, Keys, Lookup, Plan, Where
 from gnomon.shadow.metadata import NOT_LIVE, IndexFileEntry, Liveness, Segment, View
+from gnomon.shadow.storage import in_order
 from gnomon.shadow.tables import asked_values
 from gnomon.sources import POINTER_COLUMNS
 
@@ -39,9 +41,13 @@ MOST_HITS = 100_000  # yielded at once
 EACH_AT_ONCE = 64  # keys
 FENCE_LENGTH = 1.5  # packed size of a record above the leaves, relative to one in a leaf; measured
 WHOLE = 0.9  # a search that needs this share of the leaves reads the whole file
+WORTH_KEYS = 10_000  # of a look-up by several threads
+MOST_THREADS = 4  # more would wait for the interpreter's lock; two take 0.6 of the time of one
+HELD_BYTES = 64 << 20  # of the entries that a thread finds ahead of its caller
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Result = TypeVar("Result")
 
 
 class Matches(NamedTuple):
@@ -62,15 +68,23 @@ class MatchStats(LookupStats):
     files_by_leaf: int = 0
     files_read_whole: int = 0
 
+    def add(self, other: LookupStats) -> None:
+        super().add(other)
+        if isinstance(other, MatchStats):
+            for one in ("files_spared", "files_by_key", "files_by_leaf", "files_read_whole"):
+                setattr(self, one, getattr(self, one) + getattr(other, one))
+
 
 class Matcher:
-    """Look-ups of many keys in one snapshot. `within` restricts each row to the partitions that have its values."""
+    """Look-ups of many keys in one snapshot. `within` restricts each row to the partitions that have its values. Up to
+    `threads` threads search the index files of different keys side by side."""
 
-    def __init__(self, lookup: Lookup, view: View, stats: MatchStats) -> None:
+    def __init__(self, lookup: Lookup, view: View, stats: MatchStats, threads: int = 1) -> None:
         self._lookup = lookup
         self._view = view
         self._spec = view.spec
         self._stats = stats
+        self._threads = min(threads, MOST_THREADS)
 
     def pieces(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array], null_safe: bool) -> Iterator[Matches]:
         """Yield the entries of each row's key in batches, in the order of the index files. A null matches nulls if
@@ -84,30 +98,64 @@ class Matcher:
         columns = [self._spec.file_names[column.name] for column in self._spec.include]
         columns += [column.name for column in self._spec.entries.pointer_columns]
         plan = self._plan(keys, within)
-        for group in plan.groups():
-            batch = self._batch_of(keys, group.places)
-            for segment, entry, found in self._found(plan, batch, group, columns):
-                partition, kept = self._live(found, len(self._spec.include), segment, entry, group)
-                for row, place in batch.spread(found.keys[kept], MOST_HITS):
-                    matched = rows[np.asarray(group.places)[row]]
-                    yield Matches(pa.array(matched), self._batch(found, partition, kept[place]))
+
+        def begun(part: Matcher, group: Group) -> tuple[list[Matches], Iterator[Matches]]:
+            pieces = part._pieces_of(plan, keys, rows, group, columns)
+            return _first(pieces, 0 if part is self else HELD_BYTES), pieces
+
+        for first, others in self._each(plan, len(rows), begun):
+            yield from first
+            yield from others
 
     def holds(self, keys: Sequence[pa.Array], within: Mapping[str, pa.Array]) -> Bools:
         """Whether each row's key has an entry; nulls equal nulls. Only the columns that this needs are decoded."""
         held = np.zeros(len(keys[0]), bool)
         plan = self._plan(keys, within)
-        for group in plan.groups():
-            places = self._passing(plan, group)
-            if not len(places):
-                continue
-            batch = self._batch_of(keys, places)
-            there = np.zeros(len(batch.keys), bool)
-            names = [FILE_NAME] if self._spec.flat and within else []
-            for segment, entry, found in self._found(plan, batch, group._replace(places=places), names, there):
-                kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
-                there[found.keys[kept]] = True
-            held[places] = batch.by_row(there)
+        names = [FILE_NAME] if self._spec.flat and within else []
+        for places, there in self._each(plan, len(held), lambda part, group: part._held_of(plan, keys, group, names)):
+            held[places] = there
         return held
+
+    def _each(self, plan: Plan, keys: int, search: Callable[["Matcher", Group], Result]) -> Iterator[Result]:
+        """The results of a search for each group of keys, in the order of the groups. Where several threads search, the
+        groups have matchers with counts of their own, and no two groups an index file, which both might open."""
+        several = self._threads > 1 and keys >= WORTH_KEYS
+        groups = list(plan.groups()) if several else plan.groups()
+        files = [one.file.path for group in groups for one in group.files] if several else []
+        if not several or len(set(files)) < len(files):
+            yield from (search(self, group) for group in groups)
+            return
+        _ = self._order, self._folders, self._schema  # once for all threads
+        parts = [copy(self) for _ in groups]
+        for part in parts:
+            part._stats = MatchStats()
+        searches = [partial(search, *one) for one in zip(parts, groups, strict=True)]
+        for part, result in zip(parts, in_order(searches, ahead=self._threads), strict=True):
+            yield result
+            self._stats.add(part._stats)
+
+    def _pieces_of(
+        self, plan: Plan, keys: Sequence[pa.Array], rows: Ints, group: Group, columns: Sequence[str]
+    ) -> Iterator[Matches]:
+        """The entries of the keys of a group. `rows` has the row of each key."""
+        batch = self._batch_of(keys, group.places)
+        for segment, entry, found in self._found(plan, batch, group, columns):
+            partition, kept = self._live(found, len(self._spec.include), segment, entry, group)
+            for row, place in batch.spread(found.keys[kept], MOST_HITS):
+                matched = rows[np.asarray(group.places)[row]]
+                yield Matches(pa.array(matched), self._batch(found, partition, kept[place]))
+
+    def _held_of(self, plan: Plan, keys: Sequence[pa.Array], group: Group, names: Sequence[str]) -> tuple[Ints, Bools]:
+        """The places of the keys of a group that pass the Bloom filters, and whether each has an entry."""
+        places = self._passing(plan, group)
+        if not len(places):
+            return places, np.zeros(0, bool)
+        batch = self._batch_of(keys, places)
+        there = np.zeros(len(batch.keys), bool)
+        for segment, entry, found in self._found(plan, batch, group._replace(places=places), names, there):
+            kept = self._live(found, 0, segment, entry, group)[1] if found.columns else slice(None)
+            there[found.keys[kept]] = True
+        return places, batch.by_row(there)
 
     # -- keys and partitions -----------------------------------------------------------------------------------------
 
@@ -259,6 +307,15 @@ def costs_us(tree: BTreeReader, entry: IndexFileEntry, keys: int) -> tuple[float
         are_far = span < entry.size  # so that each leaf is a read
         by_leaf += (touched if are_far else min(touched, 1 + span / LONG_READ_BYTES)) * REQUEST_US
     return each, by_leaf
+
+
+def _first(pieces: Iterator[Matches], most_bytes: int) -> list[Matches]:
+    """The first pieces, of about `most_bytes`."""
+    first, size = list[Matches](), 0
+    while size < most_bytes and (piece := next(pieces, None)) is not None:
+        first.append(piece)
+        size += piece.entries.nbytes
+    return first
 
 
 def _key_by_key(tree: BTreeReader, keys: SortedKeys, columns: Sequence[str], stats: MatchStats) -> Iterator[Found]:

@@ -20,7 +20,7 @@ from gnomon.shadow.write.index_locally import (
     write_rows,
 )
 from gnomon.shadow.write.merge import merged, shares_of_merge
-from gnomon.shadow.write.workers import WORTH_ROWS, Workers, processes_for
+from gnomon.shadow.write.workers import WORTH_ROWS, Workers, cores, processes_for
 
 __all__ = [
     "GROUP",
@@ -32,6 +32,7 @@ __all__ = [
     "Target",
     "Workers",
     "by_number",
+    "cores",
     "index_entries",
     "index_locally",
     "index_pieces",

@@ -3,7 +3,9 @@
 import datetime as dt
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from gnomon.jobs.dedup import AppendRequest, DedupResult, Origin, append_new, ap
 from gnomon.jobs.dedup import append as append_module
 from gnomon.shadow import SpecMismatch, UsageError, open_index
 from gnomon.shadow.errors import FilesVanished, IndexNotFound, SourceError, StalePointer
+from gnomon.shadow.lookup import batch as batch_module
 from gnomon.shadow.storage import storage_at
 from gnomon.shadow.verify import verify
 
@@ -92,6 +95,28 @@ def test_a_batch_of_many_portions_reads_each_index_file_about_once(
         done.append(append_new(None, index, pa.concat_tables([batch, batch]), f"{portion}"))
         assert (done[-1].already_loaded, done[-1].duplicates_in_batch, done[-1].appended) == (10_000, 10_000, 0)
     assert done[1].index_bytes_read < 3 * done[0].index_bytes_read  # 11 times as many if each portion read all files
+
+
+def test_an_append_writes_the_same_rows_and_counts_on_one_core_and_on_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_module, "WORTH_KEYS", 1)
+    (tmp_path / "start").mkdir()
+    pq.write_table(rows(0, 5000, "old"), tmp_path / "start/a.parquet")
+    appends = []
+    for count in (1, 2):
+        monkeypatch.setattr(local_rows, "cores", lambda count=count: count)
+        source, index = tmp_path / f"source-{count}", tmp_path / f"index-{count}"
+        copytree(tmp_path / "start", source)
+        build(None, source, index, ["id"], buckets=5)
+        batch = pa.concat_tables([rows(2500, 7500), rows(4000, 5500, "copy")])
+        done = append_new(None, index, batch, "b", report=tmp_path / f"report-{count}.parquet")
+        assert (done.already_loaded, done.duplicates_in_batch, done.appended) == (2500, 1500, 2500)
+        written = [one.read_bytes() for one in source.glob("part-*")]
+        report = pq.read_table(tmp_path / f"report-{count}.parquet").to_pylist()
+        counts = replace(done, seconds=0, stage_seconds={})
+        appends.append((written, [{**row, "data_filename": ""} for row in report], counts))
+    assert appends[1] == appends[0]
 
 
 def test_the_first_copy_in_the_order_asked_for_is_kept(lake: Path) -> None:

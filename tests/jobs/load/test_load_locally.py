@@ -16,6 +16,7 @@ from gnomon.jobs.build import build
 from gnomon.jobs.load import ERROR, LoadCounters, LoadRequest, load, load_locally
 from gnomon.shadow import UsageError
 from gnomon.shadow.errors import StalePointer, UnsupportedFormat
+from gnomon.shadow.lookup import batch as batch_module
 from tests.opened import open_index
 from tests.profiles import cases
 from tests.shadow.make_index import index_source, write_source
@@ -63,6 +64,21 @@ def test_a_load_is_a_join_with_duplicates_and_nulls(
     keys = pa.table({"k": pa.array(KEYS, pa.int32()), "tag": range(len(KEYS))})
     found = rows_of(lake, keys, how=how, null_safe=null_safe)
     assert found == expected(KEYS, how == "left", null_safe)
+
+
+def test_a_load_gives_the_same_batches_and_counts_on_one_core_and_on_two(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_module, "WORTH_KEYS", 1)
+    keys = pa.table({"k": pa.array([i % 75 for i in range(1000)], pa.int32()), "tag": range(1000)})
+    loads = []
+    for count in (1, 2):
+        monkeypatch.setattr(MODULE, "cores", lambda count=count: count)
+        counters = LoadCounters()
+        found = load(None, lake / "index", keys, how="left", counters=counters)
+        loads.append(([batch.to_pylist() for batch in found], counters))
+    assert loads[1] == loads[0]
+    assert loads[0][1].matched > 900
 
 
 def test_only_the_columns_asked_for_are_there(lake: Path) -> None:

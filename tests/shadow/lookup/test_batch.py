@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -171,6 +172,57 @@ def test_pieces_are_small_and_together_the_match(
         for row, entry in zip(piece.rows.to_pylist(), piece.entries.to_pylist(), strict=True)
     ]
     assert Counter(found) == expected
+
+
+@pytest.mark.parametrize("name", ["text", "numbers", "flat", "pairs"])
+@pytest.mark.parametrize("narrowed", [False, True])
+@pytest.mark.parametrize("ahead", [1, 1 << 20])
+def test_several_threads_find_the_same_in_the_same_order_at_the_same_cost(
+    indexes: dict[str, OpenIndex], name: str, narrowed: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a thread holds one piece at most, and the others are made by the caller."""
+    monkeypatch.setattr(match_module, "WORTH_KEYS", 1)
+    monkeypatch.setattr(match_module, "HELD_BYTES", ahead)
+    monkeypatch.setattr(match_module, "MOST_HITS", 40)
+    location, keys = indexes[name].location, batch(indexes[name], asked(indexes[name], 300, 5))
+    rnd = random.Random(1)
+    within = {"dt": pa.array([rnd.choice([None, "1", "2", "9"]) for _ in range(300)])} if narrowed else {}
+
+    def run(threads: int) -> tuple[list[Any], list[bool], MatchStats]:
+        index, stats = open_index(location), MatchStats()
+        pieces = list(index.match_pieces(keys, within, stats, True, threads))
+        held = index.holds(keys, within, stats, threads).to_pylist()
+        return [(one.rows.to_pylist(), one.entries.to_pylist()) for one in pieces], held, stats
+
+    by_one = run(1)
+    assert len(by_one[0]) > 3
+    assert run(2) == by_one
+    assert run(100) == by_one
+
+
+def test_several_threads_raise_the_error_of_the_first_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a caller may stop amid the pieces."""
+    monkeypatch.setattr(match_module, "WORTH_KEYS", 1)
+    write_source(tmp_path / "source", {"a.parquet": pa.table({"k": range(2000)})})
+    index_source(tmp_path / "source", tmp_path / "index", ["k"], 6)
+    keys = pa.record_batch({"k": range(2000)})
+    index = open_index(str(tmp_path / "index"))
+    pieces = index.match_pieces(keys, {}, MatchStats(), threads=4)
+    next(pieces)
+    pieces.close()
+    files = sorted(index.view.segments[0].index_files, key=lambda one: one.bucket)
+    for damaged in (4, 2):
+        (tmp_path / "index" / files[damaged].path).unlink()
+        for threads in (1, 4):
+            index = open_index(str(tmp_path / "index"))
+            for run in (
+                lambda index, n: list(index.match_pieces(keys, {}, MatchStats(), threads=n)),
+                lambda index, n: index.holds(keys, {}, MatchStats(), n),
+            ):
+                with pytest.raises(IndexFileGone, match=re.escape(files[damaged].path)):
+                    run(index, threads)
 
 
 def test_a_key_of_very_many_entries_is_not_held_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
