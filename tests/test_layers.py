@@ -58,12 +58,12 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (2_995, 15),
-    "btree": (5_240, 21),
+    "base": (3_370, 15),
+    "btree": (5_440, 21),
     "sources": (17_110, 64),
-    "shadow": (26_510, 107),
+    "shadow": (26_670, 107),
     "jobs": (8_390, 38),
-    "indexer": (4_800, 26),
+    "indexer": (4_720, 26),
     "service": (10_900, 51),
     "gnomon": (4_160, 27),
 }
