@@ -139,8 +139,11 @@ def unpack_fragments(const uint8_t[::1] data, Py_ssize_t at, Py_ssize_t end, Py_
     if at == end:
         return b""
     cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(content)
+    cdef const uint8_t* source = &data[0]
     cdef Py_ssize_t found
-    found = _unpack(&data[0], at, end, <uint8_t*> PyBytes_AS_STRING(content), size, NULL, NULL)
+    with nogil:
+        found = _unpack(source, at, end, out, size, NULL, NULL)
     return None if found < 0 else content
 
 
