@@ -47,6 +47,7 @@ class EntrySorter:
         self._most_bytes = most_bytes
         self._most_held = min(most_bytes // HELD_SHARE, HELD_BYTES)
         self._folder = folder
+        self._inner: str | None = None  # for the temporary files of this sorter, and of the sorters within it
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self._parts: list[_Part] = []
@@ -77,7 +78,7 @@ class EntrySorter:
                 if part.bytes:
                     yield part.groups.start, self._by_key(part)
                 continue
-            with EntrySorter(self._keys, part.groups, self._most_bytes, self._folder) as within:
+            with EntrySorter(self._keys, part.groups, self._most_bytes, self._inner) as within:
                 for entries in part.read():
                     within.add(entries)
                 part.remove()
@@ -96,9 +97,10 @@ class EntrySorter:
 
     def _by_ranges(self, part: "_Part") -> Iterator[pa.Table]:
         """As `_by_key`, for entries beyond the bound: cut into ranges between some of their keys, and these keys."""
-        cuts = _cuts(part, self._keys, min(-(-2 * part.bytes // self._most_held), (MOST_FILES - 1) // 2))
+        count = min(-(-2 * part.bytes // self._most_held), (MOST_FILES - 1) // 2)
+        cuts = _cuts(part, self._keys, count, self._most_held)
         with ExitStack() as opened:
-            folder = temporary_folder(opened, self._folder)
+            folder = temporary_folder(opened, self._inner)
             ranges = [_Part(Path(folder, str(i)), part.groups) for i in range(2 * len(cuts[0]) + 1)]
             for entries in part.read():
                 for number, rows in _by_range(_keys_of(entries, self._keys), cuts):
@@ -130,7 +132,7 @@ class EntrySorter:
             return
         length = -(-len(self._groups) // MOST_FILES)
         if not self._parts:
-            folder = temporary_folder(self._opened, self._folder)
+            folder = self._inner = temporary_folder(self._opened, self._folder)
             cuts = [self._groups[at : at + length] for at in range(0, len(self._groups), length)]
             self._parts = [_Part(Path(folder, str(i)), groups) for i, groups in enumerate(cuts)]
         held, numbers = self._taken()
@@ -210,13 +212,15 @@ def _keys_of(entries: pa.Table, keys: int) -> list[pa.Array]:
     return [entries.column(i).chunk(0) for i in range(keys)]
 
 
-def _cuts(part: _Part, keys: int, count: int) -> list[pa.Array]:
+def _cuts(part: _Part, keys: int, count: int, most_bytes: int) -> list[pa.Array]:
     """The columns of up to `count` different keys of a part, ascending, between which there are about as many
-    entries."""
-    step, sample = max(1, part.rows // SAMPLED), []
+    entries. They are chosen from a sample of about `most_bytes` or less: the keys may be long."""
+    step = -(-part.rows // max(1, min(SAMPLED, part.rows * most_bytes // part.bytes)))
+    sample, first = list[pa.Table](), 0  # of the next entries: they come in pieces that may be shorter than a step
     for entries in part.read():
-        rows = pa.array(np.arange(0, entries.num_rows, step))
-        sample.append(entries.select(range(keys)).take(rows))
+        rows = np.arange(first, entries.num_rows, step)
+        first = (first - entries.num_rows) % step
+        sample.append(entries.select(range(keys)).take(pa.array(rows)))
     columns = _keys_of(pa.concat_tables(sample).combine_chunks(), keys)
     order = sort_order(columns).to_numpy()
     chosen = pa.array(order[np.arange(1, count + 1) * len(order) // (count + 1)])

@@ -85,6 +85,20 @@ def test_one_index_file_of_any_keys_is_sorted_within_the_memory(
     assert max(held, default=0) < 12_000  # the sample of 10,000 keys
 
 
+def test_long_keys_are_cut_into_ranges_within_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, most_bytes = np.random.default_rng(5), 1 << 20
+    keys = pa.array([random.bytes(10_000) for _ in range(600)])
+    table = pa.table({"0": keys, "row": np.arange(600), GROUP: np.zeros(600, np.int32)})
+    held, original = [], entry_sorter.sort_order
+    monkeypatch.setattr(entry_sorter, "sort_order", lambda keys: held.append(keys[0].nbytes) or original(keys))
+    with EntrySorter(1, range(1), most_bytes) as sorter:  # entries of 6 MB, of which 256 KB are held
+        for row in range(600):
+            sorter.add(table.slice(row, 1))
+        [found] = (pa.concat_tables(tables) for _, tables in sorter.groups())
+    assert found.column("row").to_pylist() == original([keys]).to_pylist()
+    assert max(held) < most_bytes
+
+
 def test_nothing_added_is_nothing_sorted() -> None:
     assert sorted_here([], 5, 1 << 20) == {}
 
@@ -96,6 +110,22 @@ def test_temporary_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
             sorter.add(entries(seed, 200, 300))
         assert [path.name.startswith(FOLDER) for path in tmp_path.iterdir()] == [True]
         next(iter(sorter.groups()))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("groups", [1, 300])
+def test_temporary_files_are_removed_while_an_error_keeps_the_ranges_open(
+    groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session keeps its last error, and with it the functions that had begun."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kept = []
+    with EntrySorter(2, range(groups), 1 << 11) as sorter:
+        for seed in range(5):
+            sorter.add(entries(seed, 200, groups))
+        for _, tables in sorter.groups():
+            kept.append((tables, next(tables)))
+            break
     assert list(tmp_path.iterdir()) == []
 
 
