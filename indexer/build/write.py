@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import key_array
-from gnomon.indexer.spark import cores_of, hands_errors_over, route
+from gnomon.indexer.spark import SPARK_ERRORS, cores_of, hands_errors_over, route
 from gnomon.jobs.files import Described, check_visible, scan_file, shares_of
 from gnomon.shadow.metadata import BloomFilterEntry, IndexFileEntry, IndexSpec
 from gnomon.shadow.storage import Storage, is_local, source_storage, storage_at
@@ -42,7 +42,11 @@ NUMBER = "__gnomon_group"
 COUNTS = 1 << 62  # after the places of all blocks
 PLACES = 1 << 32  # of the blocks of a range
 PACKED_BYTES = 32 << 20  # of entries that are put into blocks together
-BLOCK_BYTES = 16 << 10  # Spark gives a task up to 10,000 blocks at once
+BLOCK_BYTES = 16 << 10
+# Spark gives a task many blocks at once: up to a number of bytes, 64 MB by default, in its newest versions; in all
+# versions up to a number of rows.
+BYTES_LIMIT, ROWS_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
+MOST_AT_ONCE = 128 << 20
 SORT_BYTES = 256 << 20  # of memory for the sort of a task, beyond which it takes temporary files
 TASK_FOLDERS = "SPARK_LOCAL_DIRS"  # a variable with the folders for temporary files of an executor
 ROWS_OF_A_TASK = 100_000  # in one index file: with more, it is worth a task
@@ -57,24 +61,33 @@ def tasks_for(spark: SparkSession, files: int, rows: int) -> int:
     return files
 
 
-def packed(tables: Iterable[pa.Table], tasks: int, place: int = 0) -> Iterator[pa.RecordBatch]:
-    """Blocks of entries, as rows of BLOCKS, from tables with GROUP: group n is for task n modulo `tasks`. `place` is
-    that of the first block."""
+def block_bytes(spark: SparkSession) -> int:
+    """The bytes of a block of which a task gets at most MOST_AT_ONCE at once."""
+    try:
+        spark.conf.get(BYTES_LIMIT)  # without a default, so that it raises where the version has no such setting
+    except SPARK_ERRORS:
+        return max(1, min(BLOCK_BYTES, MOST_AT_ONCE // int(spark.conf.get(ROWS_LIMIT) or BLOCK_BYTES)))
+    return BLOCK_BYTES
+
+
+def packed(tables: Iterable[pa.Table], tasks: int, block: int, place: int = 0) -> Iterator[pa.RecordBatch]:
+    """Blocks of entries, as rows of BLOCKS, from tables with GROUP: group n is for task n modulo `tasks`. A block has
+    about `block` bytes, or one entry. `place` is that of the first block."""
     held, size = list[pa.Table](), 0
     for table in tables:
         held.append(table)
         size += table.nbytes
         if size > PACKED_BYTES:
-            yield (blocks := _blocks(held, tasks, place))
+            yield (blocks := _blocks(held, tasks, block, place))
             held, size, place = [], 0, place + blocks.num_rows
     if held:
-        yield _blocks(held, tasks, place)
+        yield _blocks(held, tasks, block, place)
 
 
-def _blocks(tables: Sequence[pa.Table], tasks: int, place: int) -> pa.RecordBatch:
+def _blocks(tables: Sequence[pa.Table], tasks: int, block: int, place: int) -> pa.RecordBatch:
     entries = pa.concat_tables(tables).combine_chunks()
     numbers, blocks = list[int](), list[bytes]()
-    most = max(1, BLOCK_BYTES * entries.num_rows // max(entries.nbytes, 1))
+    most = max(1, block * entries.num_rows // max(entries.nbytes, 1))
     for task, rows in by_number(entries.column(GROUP).to_numpy() % tasks):
         for batch in entries.take(pa.array(rows)).to_batches(max_chunksize=most):
             numbers.append(task)
@@ -91,6 +104,7 @@ def scan(spark: SparkSession, root: str, target: Target, described: Sequence[Des
     pieces = [(file, split) for file, one in enumerate(described) for split in one.splits]
     weights = [described[file].scan_bytes // len(described[file].splits) for file, _ in pieces]
     shares, files, schema = shares_of(weights, cores_of(spark)), [one.entry.info for one in described], target.schema
+    block = block_bytes(spark)
 
     @hands_errors_over
     def scan_share(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,7 +115,7 @@ def scan(spark: SparkSession, root: str, target: Target, described: Sequence[Des
                 rows, ragged = list[int](), list[int]()
                 scanned = scan_file(storage, files[file], target.spec, split, ragged.append)
                 tables = (_counted(target, file, columns, rows).cast(schema) for columns in scanned)
-                yield from packed(tables, tasks, piece * PLACES)
+                yield from packed(tables, tasks, block, piece * PLACES)
                 counts = {"task": tasks, "place": COUNTS + file, "rows": sum(rows), "ragged": sum(ragged)}
                 yield pa.RecordBatch.from_pylist([counts], BLOCKS)
 
@@ -168,7 +182,7 @@ def write_values(
 
     Equal keys are sorted by their values, so that a task that runs again writes the same bytes."""
     columns, groups = spec.entry_schema.columns, range(len(folders) * spec.buckets)
-    tasks = tasks_for(entries.sparkSession, len(groups), rows)
+    tasks, block = tasks_for(entries.sparkSession, len(groups), rows), block_bytes(entries.sparkSession)
     names = [column.name for column in columns]
     fields = [pa.field(column.name, key_type(column.type).arrow) for column in columns]
     schema = pa.schema([*fields, pa.field(GROUP, pa.int32())])
@@ -180,7 +194,7 @@ def write_values(
                 arrays = [key_array(batch.column(i), one.type, one.name) for i, one in enumerate(columns)]
                 yield pa.Table.from_arrays([*arrays, batch.column(len(columns))], schema=schema)
 
-        yield from packed(tables(), tasks)
+        yield from packed(tables(), tasks, block)
 
     blocks = entries.select(*names, group.cast("int").alias(NUMBER)).mapInArrow(given, BLOCKS_DDL)
     task = WriteTask(index, groups, schema, len(columns), partial(_write_values, spec, segment, folders))

@@ -20,6 +20,8 @@ from gnomon.sources.parquet.page_map import PageMap, PageShare, Range
 from gnomon.sources.parquet.page_values import (
     LOOK_AHEAD,
     STREAMS_OF,
+    BooleanBits,
+    BooleanRuns,
     ByteArrayValues,
     DictionaryIndices,
     FixedWidthValues,
@@ -70,6 +72,7 @@ class DecompressedPage:
         self._offset = offset
         self._leaf = leaf
         self._count = count
+        self._marks: bytes | None = None  # of byte arrays
         with self._decoding():
             levels, unpacked = decompress_page(
                 page, header, place, offset, self._is_mappable and header.encoding == PLAIN
@@ -77,6 +80,8 @@ class DecompressedPage:
             self._content = unpacked.content
             self._repetitions, self._definitions, body = self._sections(levels)
             self._values = page_values(body, header, leaf)
+            if self._is_mappable and count and not self._is_whole(body):
+                raise NeedsPyarrow
             self.map = self._map(page, unpacked, body)
         numbers = NUMBER_BYTES * header.values if isinstance(self._values, ByteArrayValues | DictionaryIndices) else 0
         mapped = self.map.cache_bytes if self.map is not None else 0
@@ -86,6 +91,26 @@ class DecompressedPage:
     def _is_mappable(self) -> bool:
         """Whether the page may have a map."""
         return kernel.COMPILED and not self._leaf.repetitions and self._leaf.definitions <= 1
+
+    def _is_whole(self, values: memoryview) -> bool:
+        """Whether the levels and the values of a flat page end where they should. Picked rows of another page may be
+        wrong; pyarrow, which decodes all of it, says what is damaged, or knows what its writer meant."""
+        count = self._count
+        if self._leaf.definitions:
+            if not _ends_with(self._definitions, 0, 1, count):
+                return False
+            [(is_set, rank)] = flags_at(self._definitions, [count - 1])
+            count = rank + is_set
+        if isinstance(self._values, DictionaryIndices):
+            return not count or (len(values) > 0 and (not values[0] or _ends_with(values, 1, values[0], count)))
+        if isinstance(self._values, BooleanRuns):
+            return not count or _ends_with(level_section(values)[0], 0, 1, count)
+        if isinstance(self._values, BooleanBits):
+            return count <= 8 * len(values)
+        if isinstance(self._values, FixedWidthValues):
+            return count * self._leaf.width <= len(values)
+        self._marks = kernel.byte_array_marks(self._content, len(self._content) - len(values), count)
+        return self._marks is not None
 
     @property
     def needs_dictionary(self) -> bool:
@@ -148,7 +173,7 @@ class DecompressedPage:
         if isinstance(self._values, FixedWidthValues) and lead + count * leaf.width <= size:
             return ValueMap(_pieces_of(page, unpacked), levels, count, lead, size, leaf.width, b"")
         if isinstance(self._values, ByteArrayValues):
-            marks = kernel.byte_array_marks(content, lead, count)
+            marks = self._marks
             return ValueMap(_pieces_of(page, unpacked), levels, count, lead, size, 0, marks) if marks else None
         return None
 
@@ -205,6 +230,11 @@ class DecompressedPage:
             b"",
         )
         return found, [span for span in spans if span[0] < span[1]], bounds[-1][1]
+
+
+def _ends_with(numbers: memoryview, begin: int, width: int, count: int) -> bool:
+    """Whether a hybrid of `count` numbers, at least one, ends where the bytes end."""
+    return kernel.hybrid_marks(numbers, begin, width, count, len(numbers) + 1) is not None
 
 
 def _pieces_of(page: bytes, unpacked: Unpacked) -> AnyPieces | None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from gnomon.indexer.build import write
 from gnomon.indexer.build.write import COUNTS, PLACES, scan
 from gnomon.indexer.spark import key_spark_type
 from gnomon.jobs.build.specs import BuildRequest, new_spec
@@ -88,3 +89,15 @@ def test_the_tasks_scan_the_rows_that_spark_reads_and_count_them(
     assert len(by_spark) == 216
     counts = {(row.task, row.place - COUNTS, row.rows, row.ragged) for row in scanned if row.block is None}
     assert counts == {(2, i, one.entry.rows, 0) for i, one in enumerate(described)}
+
+
+def test_a_task_gets_few_blocks_at_once_where_spark_counts_rows_alone(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write.block_bytes(spark) == write.BLOCK_BYTES
+    monkeypatch.setattr(write, "BYTES_LIMIT", "spark.sql.execution.arrow.none")
+    before = spark.conf.get(write.ROWS_LIMIT)
+    for rows in (1, 10_000, 50_000):
+        spark.conf.set(write.ROWS_LIMIT, rows)
+        assert rows * write.block_bytes(spark) <= write.MOST_AT_ONCE
+    spark.conf.set(write.ROWS_LIMIT, before)

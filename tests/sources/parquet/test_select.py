@@ -254,6 +254,39 @@ def test_many_picked_rows_are_those_that_pyarrow_decodes(
         assert all(picks)
 
 
+@pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow decodes whole pages where loops are in Python")
+@pytest.mark.parametrize("column", ["word", "flag", "number", "text"])
+def test_a_page_whose_levels_or_values_do_not_end_with_it_is_left_to_pyarrow(column: str, picks: list[bool]) -> None:
+    """Without a checksum, the sum of the lengths of runs is the only sign that one of them is damaged."""
+    some = [None if i % 7 == 3 else i for i in range(400)]
+    makers: dict[str, Callable[[int], Any]] = {
+        "word": lambda i: f"word {i % 9}",
+        "flag": lambda i: i % 3 == 0,
+        "number": lambda i: i,
+        "text": lambda i: f"text {i}",
+    }
+    values = [None if i is None else makers[column](i) for i in some]
+    options: dict[str, Any] = {"compression": "none", "row_group_size": 400, "data_page_size": 1 << 20}
+    data = written(pa.table({column: values}), use_dictionary=column == "word", **options)
+    wrong = 0
+    for bit in range(8 * 4, 8 * 150):  # of the header of a page, its levels, and its first values
+        damaged = bytearray(data)
+        damaged[bit >> 3] ^= 1 << (bit & 7)
+        outcomes: list[list[Any] | None] = []
+        for rows in ([5, 390], range(400)):  # picked, and decoded by pyarrow
+            reader = BytesReader(bytes(damaged))
+            try:
+                found = open_source(reader, "parquet").fetch(reader, [(row, 0) for row in rows], [column])
+                outcomes.append(found.column(column).to_pylist())
+            except (DamagedSource, UnicodeDecodeError):
+                outcomes.append(None)
+        picked, whole = outcomes
+        if picked is not None and whole is not None:
+            assert picked == [whole[5], whole[390]]
+        wrong += picked is not None and whole is None and picked != [values[5], values[390]]
+    assert wrong == 0
+
+
 def test_a_dictionary_is_read_once_and_counted(picks: list[bool]) -> None:
     table = pa.table({"word": [f"word {i % 50}" for i in range(1000)]})
     reader = BytesReader(written(table, row_group_size=1000))
