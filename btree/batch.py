@@ -53,6 +53,7 @@ from gnomon.btree.traversal import LONG_BLOCK, leaf_level
 
 LEAVES_AT_ONCE = 2048
 TOGETHER = 16  # leaves that the compiled loop gets at once: their memory stays in the CPU's cache, and is used again
+TOGETHER_BYTES = 2 * 1024 * 1024  # of their records, and one leaf more: a leaf of a long run may have fmt.NODE_LIMIT
 CHUNK_BYTES = 32 * 1024 * 1024  # approximate memory that is decoded together; the results may take twice as much
 
 
@@ -341,15 +342,17 @@ class Batch:
             return
         cells, size = CELL_BYTES * len(self._columns), 0
         begin, found = 0, list[_Bytes]()  # the first leaf that is not yielded, and what was found from it on
-        for end in range(0, len(leaves.which), TOGETHER):
-            group, blocks = leaves.some(end, end + TOGETHER), list(islice(read, TOGETHER))
+        end = 0
+        while blocks := _together(read):
+            first, end = end, end + len(blocks)
+            group = leaves.some(first, end)
             hits = self._match_bytes(group, blocks)
             if hits is not None:
                 found.append(hits)
                 size += len(hits.records) + len(hits.keys) * cells
-            if hits is None or size > CHUNK_BYTES or end + TOGETHER - begin >= LEAVES_AT_ONCE:
-                yield from self._decoded(leaves.some(begin, end if hits is None else end + TOGETHER), found)
-                begin, found, size = end + TOGETHER, [], 0
+            if hits is None or size > CHUNK_BYTES or end - begin >= LEAVES_AT_ONCE:
+                yield from self._decoded(leaves.some(begin, first if hits is None else end), found)
+                begin, found, size = end, [], 0
             if hits is None:
                 yield from self._by_arrow(group, iter(blocks))
         yield from self._decoded(leaves.some(begin, len(leaves.which)), found)
@@ -402,7 +405,7 @@ class Batch:
     def _cut(self, offsets: list[int], read: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, int, int, bytes]]:
         """The number, offset and records of each leaf; a long leaf comes in pieces."""
         for i, (count, records) in enumerate(read):
-            data = records if isinstance(records, bytes) else records.records
+            data = _bytes_of(records)
             if count <= LONG_BLOCK:
                 yield i, offsets[i], count, data
                 continue
@@ -461,6 +464,22 @@ class Batch:
         equal, greater = compare(_rows(keys, rows), _rows(self._inner_levels.keys, fences))
         before: Bools = greater if self._file.has_whole_runs else greater | equal
         return before
+
+
+def _together(read: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """The next leaves for the compiled loop."""
+    blocks, size = list[tuple[int, Any]](), 0
+    for count, records in islice(read, TOGETHER):
+        blocks.append((count, records))
+        size += len(_bytes_of(records))
+        if size > TOGETHER_BYTES:
+            break
+    return blocks
+
+
+def _bytes_of(records: Any) -> bytes:
+    """The bytes of records that `BlockFile.leaves` gives."""
+    return records if isinstance(records, bytes) else records.records
 
 
 def _some(hits: _Hits, begin: int, end: int) -> _Hits:

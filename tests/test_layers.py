@@ -59,7 +59,7 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (3_370, 15),
-    "btree": (5_440, 21),
+    "btree": (5_460, 21),
     "sources": (17_110, 64),
     "shadow": (26_670, 107),
     "jobs": (8_390, 38),

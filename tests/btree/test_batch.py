@@ -1,5 +1,6 @@
 """A look-up of a batch finds the entries that `get_many` finds for each key, and checks the nodes that it reads."""
 
+import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -223,6 +224,23 @@ def test_a_leaf_of_very_many_entries_of_one_key_is_given_in_small_pieces(monkeyp
     found = joined(pieces)
     assert found.columns[0].to_pylist() == [1, *range(10, 40_000)]
     assert found.leaves_read == found.leaves < 5
+
+
+def test_few_leaves_of_long_runs_are_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the 32 leaves has a run of 8,000 entries in 200 KB."""
+    monkeypatch.setattr(batch_module, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(batch_module, "TOGETHER_BYTES", 1 << 18)
+    tree = opened(write(URL_SCHEMA, url_entries(32, copies=8000)))
+    wanted = key_batch([key for key, _ in url_entries(32)], ["string"]).keys
+    tracemalloc.start()
+    try:
+        found = [(len(piece.keys), piece.leaves) for piece in tree.match(wanted, ["row"])]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(count for count, _ in found) == 32 * 8000
+    assert found[0][1] >= 24
+    assert peak < 8 << 20
 
 
 def test_both_zeros_and_all_nans_are_one_key_each() -> None:
