@@ -33,7 +33,7 @@ from gnomon.jobs.dedup.layout import Layout
 from gnomon.jobs.dedup.row_digest import digest_of, row_hashes, total_of
 from gnomon.jobs.dedup.source_cast import SourceCast, cast_to, first_cast
 from gnomon.jobs.dedup.staging import DIGEST, NULLS, Staged, Staging, StagingWriter, part_columns, staged_of
-from gnomon.jobs.load import LookupCounters, NoType, gathered, reader_of
+from gnomon.jobs.load import LookupCounters, NoType, gathered, joined, reader_of
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
@@ -219,7 +219,7 @@ class _Work:
             check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters, cores())
             outcomes = np.empty(rows, np.int8)
             small = (batch for _, tables in sorter.groups() for some in tables for batch in some.to_batches())
-            for entries in gathered(small, CHUNK_ROWS, CHUNK_BYTES):
+            for entries in self._whole_runs(gathered(small, CHUNK_ROWS, CHUNK_BYTES)):
                 some = self._ordered(entries)
                 keys = [some.column(name) for name in self.compared]
                 outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
@@ -243,15 +243,36 @@ class _Work:
             number = (spec.bucketing.of_columns(stored) * GROUPS + number) // spec.buckets
         return pa.array(number.astype(np.int32))
 
+    def _whole_runs(self, sorted_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sorted entries. Where copies have an order, all copies of a key are in one batch: the first may be anywhere
+        among them."""
+        if not self.order:
+            yield from sorted_
+            return
+        held: list[pa.RecordBatch] = []  # the last run so far
+        for entries in sorted_:
+            last = [held[-1].slice(held[-1].num_rows - 1)] if held else []
+            begins = np.flatnonzero(~self._are_copies(joined([*last, entries]))) + 1 - len(last)
+            begin = int(begins[-1]) if len(begins) else 0
+            if len(begins):
+                yield joined([*held, entries.slice(0, begin)])
+                held = []
+            held.append(entries.slice(begin))
+        if held:
+            yield joined(held)
+
+    def _are_copies(self, entries: pa.RecordBatch) -> np.ndarray:
+        """Whether each entry but the first has the key of the one before."""
+        spec = self.staging.spec
+        kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in self.within]
+        pairs = zip(self.compared, kinds, strict=True)
+        return adjacent([comparable(entries.column(name), kind) for name, kind in pairs])[0]
+
     def _ordered(self, entries: pa.RecordBatch) -> pa.RecordBatch:
         """Entries that are sorted by key, with the copies of a key in the requested order; nulls last."""
         if not self.order or entries.num_rows < 2:
             return entries
-        spec = self.staging.spec
-        kinds = [key.type for key in spec.keys] + [spec.partition_type(name) for name in self.within]
-        pairs = zip(self.compared, kinds, strict=True)
-        equal = adjacent([comparable(entries.column(name), kind) for name, kind in pairs])[0]
-        runs = np.concatenate([[0], np.cumsum(~equal)])
+        runs = np.concatenate([[0], np.cumsum(~self._are_copies(entries))])
         ranks = np.empty(entries.num_rows, np.int64)
         ranks[self._by_order(entries).to_numpy()] = np.arange(entries.num_rows)
         return entries.take(int64s(np.lexsort((ranks, runs))))

@@ -7,7 +7,7 @@
 - `load_locally`  the load in this process
 """
 
-from gnomon.jobs.load.batches import gathered, new_file, runs, whole_file, write_parquet
+from gnomon.jobs.load.batches import gathered, joined, new_file, runs, whole_file, write_parquet
 from gnomon.jobs.load.columns import (
     NoType,
     check_given,
@@ -56,6 +56,7 @@ __all__ = [
     "first_refused",
     "gathered",
     "in_type",
+    "joined",
     "key_file",
     "load",
     "load_locally",

@@ -119,6 +119,21 @@ def test_an_append_writes_the_same_rows_and_counts_on_one_core_and_on_two(
     assert appends[1] == appends[0]
 
 
+@pytest.mark.parametrize("chunk", [100, 1 << 20])
+def test_the_first_of_more_copies_than_the_memory_holds_is_kept(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """They come from the temporary files in several pieces."""
+    monkeypatch.setattr(local_rows, "CHUNK_ROWS", chunk)
+    copies = [rows(200, 203, f"{4999 - i:04d}") for i in range(5000)]
+    table = with_part(pa.concat_tables(copies).combine_chunks())
+    many = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=500))
+    done = append_rows(as_rows(many, 1 << 16), lake / "index", AppendRequest("b", order_by=["v"]))
+    assert (done.appended, done.duplicates_in_batch) == (3, 14_997)
+    found = open_index(lake / "index").fetch_many([200, 201, 202])
+    assert [[row["v"] for row in answer] for answer in found] == [[f"0000 {i}"] for i in (200, 201, 202)]
+
+
 def test_the_first_copy_in_the_order_asked_for_is_kept(lake: Path) -> None:
     table = pa.table({"id": [200, 200, 200, 201], "v": ["b", None, "c", None]})
     assert append(lake, table, order_by=["v desc"]).appended == 2
