@@ -36,6 +36,7 @@ from gnomon.sources.parquet.page_values import (
     page_values,
 )
 from gnomon.sources.parquet.synthetic_file import decode_hybrid
+from gnomon.sources.parquet.thrift import ThriftError
 from gnomon.sources.parquet.value_map import (
     INDEX_STEP,
     LONGEST_INDICES,
@@ -94,7 +95,8 @@ class DecompressedPage:
 
     def _is_whole(self, values: memoryview) -> bool:
         """Whether the levels and the values of a flat page end where they should. Picked rows of another page may be
-        wrong; pyarrow, which decodes all of it, says what is damaged, or knows what its writer meant."""
+        wrong; pyarrow, which decodes all of it, says what is damaged, or knows what its writer meant. ThriftError for
+        byte arrays."""
         count = self._count
         if self._leaf.definitions:
             if not _ends_with(self._definitions, 0, 1, count):
@@ -110,7 +112,9 @@ class DecompressedPage:
         if isinstance(self._values, FixedWidthValues):
             return count * self._leaf.width <= len(values)
         self._marks = kernel.byte_array_marks(self._content, len(self._content) - len(values), count)
-        return self._marks is not None
+        if self._marks is None:  # pyarrow would not notice a wrong length of the last
+            raise ThriftError(f"{count} byte arrays do not fill a page of {len(values)} bytes")
+        return True
 
     @property
     def needs_dictionary(self) -> bool:
