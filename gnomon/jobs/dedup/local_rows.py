@@ -37,7 +37,7 @@ from gnomon.jobs.load import LookupCounters, NoType, gathered, joined, reader_of
 from gnomon.jobs.stages import Stages
 from gnomon.shadow import OpenIndex, UsageError
 from gnomon.shadow.metadata import IndexSpec, SourceRoot
-from gnomon.shadow.storage import Place, storage_at
+from gnomon.shadow.storage import Place, ahead, storage_at
 from gnomon.shadow.tables import numbered
 from gnomon.shadow.values import key_names, typed_keys
 from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter, cores
@@ -206,7 +206,7 @@ class _Work:
         needed = {key.column for key in spec.keys} | {*spec.partitions, *(name for name, _ in self.order)}
         names = [name for name in self.rows.schema.names if name in needed | {*(split.columns if split else ())}]
         with EntrySorter(len(self.compared), range(GROUPS), self.memory) as sorter:
-            for batch in self.rows.batches(names):
+            for batch in ahead(self.rows.batches(names)):
                 source = self.cast(batch)
                 keys = self._keys(source)
                 self._note(parts_of(source, staging.layout))
@@ -219,7 +219,7 @@ class _Work:
             check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters, cores())
             outcomes = np.empty(rows, np.int8)
             small = (batch for _, tables in sorter.groups() for some in tables for batch in some.to_batches())
-            for entries in self._whole_runs(gathered(small, CHUNK_ROWS, CHUNK_BYTES)):
+            for entries in ahead(self._whole_runs(gathered(small, CHUNK_ROWS, CHUNK_BYTES))):
                 some = self._ordered(entries)
                 keys = [some.column(name) for name in self.compared]
                 outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
@@ -302,11 +302,11 @@ class _Work:
         layout = staging.layout
         writer = StagingWriter(layout, staging.folder, staging.rejected, staging.keys)
         if not part_columns(layout):
-            for batch in self._checked(outcomes):
+            for batch in ahead(self._checked(outcomes)):
                 writer.add(batch)
         else:
             with EntrySorter(0, range(max(len(self.partitions), 1)), self.memory) as sorter:
-                for batch in self._checked(outcomes):
+                for batch in ahead(self._checked(outcomes)):
                     table = pa.Table.from_batches([batch])
                     sorter.add(table.append_column(GROUP, self._numbers(batch)))
                 for _, tables in sorter.groups():

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gnomon.shadow.errors import StorageError, UnsupportedFormat, UsageError
-from gnomon.shadow.storage import is_local, storage_at, writing
+from gnomon.shadow.storage import ahead, is_local, storage_at, writing
 from gnomon.sources import Numbers
 from gnomon.sources.types import int64s
 
@@ -170,7 +170,7 @@ def write_parquet(
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             with pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
-                for group in gathered(rows, MOST_ROWS, GROUP_BYTES):
+                for group in ahead(gathered(rows, MOST_ROWS, GROUP_BYTES)):
                     writer.write_batch(group)
                     count += group.num_rows
                     on_progress(count)

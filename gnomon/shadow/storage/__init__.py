@@ -20,7 +20,7 @@
 
 from gnomon.base.readers import looking_again
 from gnomon.shadow.storage.caches import ByteCache, CacheCounts, CacheShare, EarlyCache, Sized
-from gnomon.shadow.storage.concurrency import THREADS, Begun, in_order, threads
+from gnomon.shadow.storage.concurrency import THREADS, Begun, ahead, in_order, threads
 from gnomon.shadow.storage.contract import (
     ANY_TIME,
     NO_INODE,
@@ -108,6 +108,7 @@ __all__ = [
     "Vendor",
     "WouldWait",
     "access_action",
+    "ahead",
     "as_location",
     "awaited",
     "below",

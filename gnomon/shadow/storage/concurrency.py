@@ -6,9 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextvars import copy_context
+from functools import partial
 from itertools import repeat
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from gnomon.shadow.storage.waiting import awaited, carried, check_deadline, check_may_wait, left
 
@@ -171,3 +173,19 @@ def in_order(
         running = [future for _, future, _ in begun if not future.cancel()]
         if settled:
             wait(running)
+
+
+def ahead(values: Iterator[Result]) -> Iterator[Result]:
+    """The values, each of which another thread makes while the caller uses the one before. When the caller takes no
+    more, the thread has ended. All values are made in one context, so that what an iterator sets there stays."""
+    end = object()
+    following = partial(copy_context().run, next, values, end)
+    begun = Begun(following)
+    try:
+        while (value := begun()) is not end:
+            begun = Begun(following)
+            yield cast(Result, value)
+            del value
+    finally:
+        begun.leave()
+        begun.settle()

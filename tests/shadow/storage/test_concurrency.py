@@ -1,13 +1,13 @@
 """Concurrent calls: results in order, no more calls than the window, no useless call, no thread waiting for another."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from gnomon.shadow.errors import OutOfTime
-from gnomon.shadow.storage.concurrency import THREADS, in_order
+from gnomon.shadow.storage.concurrency import THREADS, ahead, in_order
 from gnomon.shadow.storage.waiting import left, within
 
 
@@ -119,3 +119,47 @@ def test_the_deadline_goes_along() -> None:
         assert None not in list(in_order([left] * 10))
     with within(0), pytest.raises(OutOfTime):
         list(in_order([left] * 2))
+
+
+def test_a_value_is_made_while_the_one_before_is_used() -> None:
+    barrier = threading.Barrier(2)
+
+    def values() -> Iterator[int]:
+        yield 0
+        barrier.wait(60)
+        yield 1
+        raise OSError("the third")
+
+    made = ahead(values())
+    assert next(made) == 0
+    barrier.wait(60)  # the other thread is at the second value
+    assert next(made) == 1
+    with pytest.raises(OSError, match="the third"):
+        next(made)
+
+
+def test_who_takes_no_more_values_leaves_no_thread_that_makes_them() -> None:
+    begun, ended = threading.Event(), list[int]()
+
+    def values() -> Iterator[int]:
+        yield 0
+        begun.set()
+        threading.Event().wait(0.1)
+        ended.append(1)
+        yield 1
+
+    made = ahead(values())
+    assert next(made) == 0
+    begun.wait(60)
+    made.close()
+    assert ended == [1]
+
+
+def test_what_values_set_in_their_context_holds_for_all_of_them() -> None:
+    def values() -> Iterator[float | None]:
+        with within(60):
+            yield left()
+            yield left()
+
+    assert all(ahead(values()))
+    assert left() is None
