@@ -33,7 +33,7 @@ LIBRARIES = ("gnomon-index", "pyspark", "pyarrow", "numpy", "isal")
 ROWS_PER_FILE = 500_000
 GNOMON, SPARK = "Gnomon: build, with read-back and filters", "Spark: repartition, sort, Parquet"
 KEYS = ("url", "id")
-GOAL = 1.5
+GOAL = 1.3
 PROFILE_LINES = 30
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)

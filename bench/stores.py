@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 from rocksdict import Options, Rdict, SstFileWriter
 
 from gnomon.btree import BTreeReader, BTreeWriter, Column, EntrySchema
 from gnomon.btree.__main__ import LocalFile
-from gnomon.btree.blocks import LookupStats
-from gnomon.btree.keys import type_of_arrow
+from gnomon.btree.blocks import Block, LookupStats
+from gnomon.btree.keys import KeyBatch, stored_array, stored_values, type_of_arrow
 
 Key = str | int
 Value = tuple[Any, ...]
 BATCH_ROWS = 1 << 16
+WARMING = 50  # one key in so many is asked for beforehand: a leaf has more
 FIXED = struct.Struct("<qii")  # the numbers of an entry, before its text
 
 
@@ -109,10 +111,26 @@ class Gnomon(Store):
         return found[0] if found else None
 
     def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
-        return [found[0] if found else None for found in self._tree.get_many([(key,) for key in keys])]
+        batch = self._batch(keys)
+        values, answers = self._tree.schema.values, list[Value | None]([None] * len(keys))
+        for piece in self._tree.match(batch.keys, [column.name for column in values]):
+            columns = [stored_values(one, column.type) for one, column in zip(piece.columns, values, strict=True)]
+            rows = list(zip(*columns, strict=True))
+            for places, found in batch.spread(piece.keys):
+                for place, row in zip(places.tolist(), found.tolist(), strict=True):
+                    answers[place] = rows[row]
+        return answers
 
     def contains_many(self, keys: Sequence[Key]) -> list[bool]:
-        return list(self._tree.contains_many([(key,) for key in keys]))
+        batch = self._batch(keys)
+        there = np.zeros(len(batch.keys), bool)
+        for piece in self._tree.match(batch.keys, []):
+            there[piece.keys] = True
+        return batch.by_row(there).tolist()
+
+    def _batch(self, keys: Sequence[Key]) -> KeyBatch:
+        types = self._tree.schema.key_types
+        return KeyBatch([stored_array(keys, types[0])], types)
 
     def scan(self) -> int:
         return sum(batch.num_rows for batch in self._tree.scan_batches())
@@ -124,6 +142,36 @@ class Gnomon(Store):
         stats = LookupStats()
         self._tree.get((key,), stats)
         return stats
+
+
+class EveryLeaf(dict[int, Block]):
+    """A cache of leaves without a limit."""
+
+    def put(self, offset: int, leaf: Block) -> None:
+        self[offset] = leaf
+
+    add = put
+
+    def get_many(self, offsets: Sequence[int]) -> list[Block | None]:
+        return [self.get(offset) for offset in offsets]
+
+    def room(self) -> int:
+        return 1 << 40
+
+
+class GnomonInMemory(Gnomon):
+    """Our index file, whose leaves were used before."""
+
+    name = "Gnomon, leaves in memory"
+
+    def write(self, table: pa.Table) -> None:
+        super().write(table)
+        self._some: list[Key] = table.column(0)[::WARMING].to_pylist()
+
+    def open(self) -> None:
+        self._file = LocalFile(str(self.path))
+        self._tree = BTreeReader(self._file, leaves=EveryLeaf())
+        self.contains_many(self._some)
 
 
 class PlainAvro(Store):
@@ -259,4 +307,4 @@ def _unpacked(value: bytes | None) -> Value | None:
     return None if value is None else (value[FIXED.size :].decode(), *FIXED.unpack_from(value))
 
 
-STORES: tuple[type[Store], ...] = (Gnomon, PlainAvro, Sqlite, RocksDb)
+STORES: tuple[type[Store], ...] = (Gnomon, GnomonInMemory, PlainAvro, Sqlite, RocksDb)
