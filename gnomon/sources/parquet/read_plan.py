@@ -36,8 +36,9 @@ from gnomon.sources.pointers import group_of_rows, in_rounds
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
 FEW = 8  # wanted rows of a page, up to which they are picked from it
-# The share of wanted rows of pages up to which they are picked: then pyarrow, which decodes all values, is faster.
+# The share of wanted rows of pages up to which they are picked: beyond, pyarrow, which decodes all values, is faster.
 SPARSE = 0.01 if kernel.COMPILED else 0.0
+WHOLE_BYTES = 4000  # of a value, with which all rows are picked: pyarrow copies each value that it decodes
 MAP_BYTES = 100  # memory of an entry for a chunk without a map
 PLACE_BYTES = 400  # memory of a checked place
 RECORDED_VALUES = 1 << 20  # bytes, before compression, of the value maps that are recorded for a file
@@ -205,7 +206,7 @@ class ReadPlanner:
             if pages is None or not place.chunk.decodable:
                 return None
             shares = pages.shares(rows, place.repeated)
-            if column.flat and not _are_sparse(rows, pages, shares):
+            if column.flat and not _are_sparse(rows, pages, shares, place):
                 return None
             if not column.flat:
                 read += int(pages.lengths[[share.page for share in shares]].sum())
@@ -352,12 +353,13 @@ class ReadPlanner:
         return not left
 
 
-def _are_sparse(rows: Rows, pages: PageMap, shares: Sequence[PageShare]) -> bool:
-    """Whether few rows of these pages are wanted."""
+def _are_sparse(rows: Rows, pages: PageMap, shares: Sequence[PageShare], place: ChunkPlace) -> bool:
+    """Whether few rows of these pages are wanted, for their length."""
     if len(rows) <= FEW * len(shares):
         return True
     chosen = np.array([share.page for share in shares])
-    return len(rows) <= SPARSE * int((pages.first_rows[chosen + 1] - pages.first_rows[chosen]).sum())
+    share = SPARSE and max(SPARSE, place.chunk.uncompressed / place.rows / WHOLE_BYTES)
+    return len(rows) <= share * int((pages.first_rows[chosen + 1] - pages.first_rows[chosen]).sum())
 
 
 def _bytes_together(chunk: Chunk) -> int:

@@ -221,6 +221,19 @@ def test_up_to_a_hundredth_of_the_rows_of_a_page_is_picked_from_it(picks: list[b
 
 
 @pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow is faster than picks with loops in Python")
+def test_the_longer_the_values_the_more_rows_of_a_page_are_picked_from_it(picks: list[bool]) -> None:
+    texts = [f"{i:04}" * 100 for i in range(1000)]
+    data = written(pa.table({"text": texts}), row_group_size=1000, data_page_size=1 << 20, use_dictionary=False)
+    reader = BytesReader(data)
+    source = open_source(reader, "parquet")
+    for step in (11, 9):  # a tenth has 400 of the 4,000 bytes of a value with which all rows are picked
+        rows = range(0, 1000, step)
+        found = source.fetch(reader, [(row, 0) for row in rows], ["text"])
+        assert found["text"].to_pylist() == texts[::step]
+    assert picks == [True, False]
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow is faster than picks with loops in Python")
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
 def test_many_picked_rows_are_those_that_pyarrow_decodes(
