@@ -34,6 +34,7 @@ from gnomon.sources.parquet.whole_reads import GroupRead, PageRead, Read, Rows, 
 from gnomon.sources.pointers import group_of_rows, in_rounds
 
 TOGETHER = 16 << 20  # bytes requested, and held, at once in a fetch of many rows
+PART = 4 << 20  # of these that a thread decodes
 UNPACKED_TOGETHER = 8 << 20  # uncompressed bytes, as the footer counts them, of whole pages decoded at once
 FEW = 8  # wanted rows of a page, up to which they are picked from it
 # The share of wanted rows of pages up to which they are picked: beyond, pyarrow, which decodes all values, is faster.
@@ -151,11 +152,11 @@ class ReadPlanner:
         return reads
 
     def _parts(self, column: Column, place: ChunkPlace, rows: Rows) -> list[Rows]:
-        """Rows of a chunk whose pages are read together: the pages of a flat column take about TOGETHER bytes."""
+        """Rows of a chunk whose pages are decoded together: the pages of a flat column take about PART bytes."""
         pages = self._maps.get((place.row_group, column.leaves[0].ordinal)) if column.flat else None
         if pages is None or len(rows) <= FEW:
             return [rows]
-        return [part for _, part in split_pages(pages, rows, TOGETHER)]
+        return [part for _, part in split_pages(pages, rows, PART)]
 
     def values(
         self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Sequence[int]

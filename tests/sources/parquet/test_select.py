@@ -260,6 +260,7 @@ def test_many_picked_rows_are_those_that_pyarrow_decodes(
         rows = np.sort(dice.choice(count, wanted, replace=False))
         monkeypatch.setattr(read_plan, "SPARSE", 1.0)
         monkeypatch.setattr(read_plan, "TOGETHER", together)
+        monkeypatch.setattr(read_plan, "PART", together)
         reader = BytesReader(data)
         picks.clear()
         found = open_source(reader, "parquet").fetch(reader, [(row, 0) for row in rows.tolist()], table.column_names)
