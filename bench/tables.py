@@ -169,13 +169,13 @@ def look_up(name: str, folder: Path, count: int, wide: bool, spark: SparkBeside 
         contenders[f"Gnomon, {kind}"] = fetches(str(index))
     contenders |= peers(delta, catalog, spark)
     yield f"\n**{name}: {count:,} rows**\n"
-    keys = keys_of(count, max(size * calls for size, calls in SIZES.items()))
+    keys = keys_of(count, min(count, max(size * calls for size, calls in SIZES.items())))
     yield row(["", *(f"{_named(size)}, {what}" for size in SIZES for what in ("ms", "CPU ms", "rows"))])
     yield row(["---"] * (1 + 3 * len(SIZES)))
     for who, ask in contenders.items():
         cells = [who]
         for size, calls in SIZES.items():
-            ms, cpu, found = timed(ask, [keys[at : at + size] for at in range(0, size * calls, size)])
+            ms, cpu, found = timed(ask, [keys[at : at + size] for at in range(0, min(size * calls, len(keys)), size)])
             cells += [digits(ms), digits(cpu), f"{found:,}"]
         yield row(cells)
 
