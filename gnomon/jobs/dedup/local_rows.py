@@ -4,7 +4,7 @@ The rows are read twice. The first time only keys, partitions and the columns th
 within a bound of memory, and looked up: the outcome of each row is a byte. The second time the new rows are written."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -219,10 +219,12 @@ class _Work:
             check = KeyCheck(spec, None if index is None else lambda: index, staging.check, self.counters, cores())
             outcomes = np.empty(rows, np.int8)
             small = (batch for _, tables in sorter.groups() for some in tables for batch in some.to_batches())
-            for entries in ahead(self._whole_runs(gathered(small, CHUNK_ROWS, CHUNK_BYTES))):
-                some = self._ordered(entries)
-                keys = [some.column(name) for name in self.compared]
-                outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
+            # Closed before the sorter, also after an error: the other thread may write temporary files.
+            with closing(ahead(self._whole_runs(gathered(small, CHUNK_ROWS, CHUNK_BYTES)))) as whole:
+                for entries in whole:
+                    some = self._ordered(entries)
+                    keys = [some.column(name) for name in self.compared]
+                    outcomes[some.column(PLACE).to_numpy()] = check.outcomes(keys)
         return outcomes
 
     def _keys(self, source: pa.RecordBatch) -> list[pa.Array]:

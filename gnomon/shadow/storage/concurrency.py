@@ -4,7 +4,7 @@ bounded, and the program can end while they run."""
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
@@ -175,9 +175,9 @@ def in_order(
             wait(running)
 
 
-def ahead(values: Iterator[Result]) -> Iterator[Result]:
-    """The values, each of which another thread makes while the caller uses the one before. When the caller takes no
-    more, the thread has ended. All values are made in one context, so that what an iterator sets there stays."""
+def ahead(values: Iterator[Result]) -> Generator[Result, None, None]:
+    """The values, each of which another thread makes while the caller uses the one before. Once this is exhausted or
+    closed, the thread has ended. All values are made in one context, so that what an iterator sets there stays."""
     end = object()
     following = partial(copy_context().run, next, values, end)
     begun = Begun(following)
