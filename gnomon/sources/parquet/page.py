@@ -95,8 +95,8 @@ class DecompressedPage:
 
     def _is_whole(self, values: memoryview) -> bool:
         """Whether the levels and the values of a flat page end where they should. Picked rows of another page may be
-        wrong; pyarrow, which decodes all of it, says what is damaged, or knows what its writer meant. ThriftError for
-        byte arrays."""
+        wrong; pyarrow, which decodes all of it, says what is damaged, or knows what its writer meant. ThriftError where
+        pyarrow would not notice: for byte arrays, and for bytes after values of one width."""
         count = self._count
         if self._leaf.definitions:
             if not _ends_with(self._definitions, 0, 1, count):
@@ -110,7 +110,9 @@ class DecompressedPage:
         if isinstance(self._values, BooleanBits):
             return count <= 8 * len(values)
         if isinstance(self._values, FixedWidthValues):
-            return count * self._leaf.width <= len(values)
+            if (size := count * self._leaf.width) < len(values):  # as after a level that became null
+                raise ThriftError(f"{count} values take {size} bytes of a page of {len(values)} bytes")
+            return size == len(values)
         self._marks = kernel.byte_array_marks(self._content, len(self._content) - len(values), count)
         if self._marks is None:  # pyarrow would not notice a wrong length of the last
             raise ThriftError(f"{count} byte arrays do not fill a page of {len(values)} bytes")

@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from gnomon.base import kernel
 from gnomon.sources import DamagedSource, SourceError, open_source
 from gnomon.sources.parquet.footer import Chunk
 from tests.profiles import examples, positions
@@ -64,6 +65,28 @@ def test_a_wrong_length_is_noticed_in_the_row_it_is_of(row: int) -> None:
         source = open_source(reader, "parquet")
         with pytest.raises(DamagedSource, match="lake/damaged at byte 4: column text: row group 0: cannot be deco"):
             source.fetch(reader, [(row, 0)], ["text"])
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="pyarrow decodes whole pages where loops are in Python")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_level_that_became_null_is_noticed_by_the_bytes_after_the_values(version: str) -> None:
+    numbers = [None if 100 <= i < 103 else i * 7 for i in range(ROWS)]
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False, "data_page_version": version}
+    data = written(pa.table({"n": numbers}), row_group_size=ROWS, data_page_size=1 << 20, **options)
+    first = data.index((0).to_bytes(8, "little") + (7).to_bytes(8, "little"))
+    flips, before = 0, bytes(data)
+    for at in range(first - 8, first):  # the last bytes of the levels: runs of 1, but for the packed rows 96 to 103
+        for bit in range(8):
+            damaged = bytearray(before)
+            damaged[at] ^= 1 << bit
+            reader = BytesReader(bytes(damaged), "lake/damaged")
+            try:
+                found = open_source(reader, "parquet").fetch(reader, [(5, 0), (ROWS - 1, 0)], ["n"])
+            except SourceError:
+                flips += 1
+            else:
+                assert found["n"].to_pylist() == [35, (ROWS - 1) * 7]
+    assert flips > 16
 
 
 def test_scan_verifies_checksums_too() -> None:
