@@ -70,6 +70,16 @@ class PageMap:
         """The page of each row. Never a page without rows."""
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
+    def holding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The pages that hold ascending `rows`, and the index of the first row of each, then the number of rows."""
+        if len(rows) < len(self.offsets):
+            page_of = self.pages_of(rows)
+            begins = np.flatnonzero(np.diff(page_of, prepend=-1))
+            return page_of[begins], np.append(begins, len(rows))
+        begins = rows.searchsorted(self.first_rows)
+        chosen = np.flatnonzero(begins[1:] > begins[:-1])
+        return chosen, np.append(begins[chosen], len(rows))
+
     def shares(self, rows: NDArray[np.int64], repeated: bool) -> list[PageShare]:
         """The pages of ascending `rows`. A row of a repeated leaf may go on in the next pages, up to one in which a row
         begins: writers need not begin a page with a row. Only the levels in these pages say whether it does."""
@@ -77,9 +87,9 @@ class PageMap:
             page = int(self.first_rows.searchsorted(rows[0], side="right")) - 1
             found = {page: [int(rows[0] - self.first_rows[page])]}
         else:
-            page_of = self.pages_of(rows)
-            chosen, starts = np.unique(page_of, return_index=True)
-            shares = np.split(rows - self.first_rows[page_of], starts[1:])
+            chosen, begins = self.holding(rows)
+            local = rows - np.repeat(self.first_rows[chosen], np.diff(begins))
+            shares = np.split(local, begins[1:-1])
             found = {page: share.tolist() for page, share in zip(chosen.tolist(), shares, strict=True)}
         if not repeated:
             return [PageShare(page, share, False) for page, share in found.items()]

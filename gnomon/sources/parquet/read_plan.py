@@ -26,7 +26,7 @@ from gnomon.sources.parquet.footer import (
 from gnomon.sources.parquet.known_rows import ChunkRows, convert_of, known_values
 from gnomon.sources.parquet.map_codec import DamagedMaps, RecordedMaps, RecordedValues, encode_maps, stored_bytes
 from gnomon.sources.parquet.page import make_maps
-from gnomon.sources.parquet.page_map import PageMap, PageShare, map_pages
+from gnomon.sources.parquet.page_map import PageMap, map_pages
 from gnomon.sources.parquet.row_reads import LeafRead, RowRead
 from gnomon.sources.parquet.synthetic_file import ArrowTypes
 from gnomon.sources.parquet.value_map import MappedPage, are_alike
@@ -156,7 +156,7 @@ class ReadPlanner:
         pages = self._maps.get((place.row_group, column.leaves[0].ordinal)) if column.flat else None
         if pages is None or len(rows) <= FEW:
             return [rows]
-        return [part for _, part in split_pages(pages, rows, PART)]
+        return split_pages(pages, rows, PART)
 
     def values(
         self, reader: RangeReader, path: str, requested: Sequence[Column], rows: Sequence[int]
@@ -206,9 +206,9 @@ class ReadPlanner:
             pages = self._maps.get((place.row_group, leaf.ordinal))
             if pages is None or not place.chunk.decodable:
                 return None
-            shares = pages.shares(rows, place.repeated)
-            if column.flat and not _are_sparse(rows, pages, shares, place):
+            if column.flat and not _are_sparse(rows, pages, place):
                 return None
+            shares = pages.shares(rows, place.repeated)
             if not column.flat:
                 read += int(pages.lengths[[share.page for share in shares]].sum())
                 total += place.chunk.compressed
@@ -225,8 +225,8 @@ class ReadPlanner:
         pages = self._maps[places[0].row_group, column.leaves[0].ordinal]
         assert pages is not None  # a flat column has a map
         return [
-            PageRead(position, places[0], template, kind, pages, chosen, share)
-            for chosen, share in split_pages(pages, rows, _bytes_together(places[0].chunk))
+            PageRead(position, places[0], template, kind, pages, share)
+            for share in split_pages(pages, rows, _bytes_together(places[0].chunk))
         ]
 
     def _map(self, reader: RangeReader, chunks: Sequence[tuple[Column, Sequence[ChunkPlace]]]) -> None:
@@ -354,13 +354,14 @@ class ReadPlanner:
         return not left
 
 
-def _are_sparse(rows: Rows, pages: PageMap, shares: Sequence[PageShare], place: ChunkPlace) -> bool:
+def _are_sparse(rows: Rows, pages: PageMap, place: ChunkPlace) -> bool:
     """Whether few rows of these pages are wanted, for their length."""
-    if len(rows) <= FEW * len(shares):
+    if len(rows) <= FEW:
         return True
-    chosen = np.array([share.page for share in shares])
+    chosen, _ = pages.holding(rows)
     share = SPARSE and max(SPARSE, place.chunk.uncompressed / place.rows / WHOLE_BYTES)
-    return len(rows) <= share * int((pages.first_rows[chosen + 1] - pages.first_rows[chosen]).sum())
+    of_pages = int((pages.first_rows[chosen + 1] - pages.first_rows[chosen]).sum())
+    return len(rows) <= max(FEW * len(chosen), share * of_pages)
 
 
 def _bytes_together(chunk: Chunk) -> int:

@@ -249,19 +249,18 @@ class PageRead:
         template: FooterTemplate,
         kind: pa.DataType,
         pages: PageMap,
-        chosen: Rows,
         rows: Rows,
     ) -> None:
-        """`kind`: the Arrow type of the column. `chosen`: the pages that hold `rows`."""
+        """`kind`: the Arrow type of the column."""
         self.column = column
         self._place = place
         self._template = template
         self._kind = kind
+        chosen, begins = pages.holding(rows)
         counts = pages.first_rows[chosen + 1] - pages.first_rows[chosen]
         self._counts: list[int] = counts.tolist()
-        slots = np.searchsorted(chosen, pages.pages_of(rows))
-        before = np.cumsum(counts) - counts
-        self._positions = before[slots] + rows - pages.first_rows[chosen][slots]
+        skipped = pages.first_rows[chosen] - (np.cumsum(counts) - counts)  # rows of other pages before each page
+        self._positions = rows - np.repeat(skipped, np.diff(begins))
         self.ranges: list[Range] = list(
             zip(pages.offsets[chosen].tolist(), pages.lengths[chosen].tolist(), strict=True)
         )
@@ -369,18 +368,11 @@ class GroupRead:
             raise pa.ArrowInvalid(f"{seen} rows, the row group has {place.rows}")
 
 
-def split_pages(pages: PageMap, rows: Rows, limit: int) -> Iterator[tuple[Rows, Rows]]:
-    """`(pages, their rows)`: the pages that hold `rows`, in parts of about `limit` bytes."""
-    page_of = pages.pages_of(rows)
-    chosen = np.unique(page_of)
-    filled = np.cumsum(pages.lengths[chosen])
-    if filled[-1] <= limit:
-        yield chosen, rows
-        return
-    share_of = filled // limit
-    for share in np.unique(share_of):
-        part = chosen[share_of == share]
-        yield part, rows[(page_of >= part[0]) & (page_of <= part[-1])]
+def split_pages(pages: PageMap, rows: Rows, limit: int) -> list[Rows]:
+    """The `rows`, in parts whose pages take about `limit` bytes."""
+    chosen, begins = pages.holding(rows)
+    share_of = np.cumsum(pages.lengths[chosen]) // limit
+    return np.split(rows, begins[np.flatnonzero(np.diff(share_of)) + 1])
 
 
 def scan_group(
