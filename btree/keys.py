@@ -27,6 +27,7 @@ OrderKey = tuple[tuple[int, Stored], ...]
 
 DECIMAL_BYTES = 16  # bytes of a decimal in Arrow
 LONGEST = (1 << 31) - 1  # bytes of all texts of a column
+LONG_RUN = 8  # mean rows of an ascending run
 
 
 def order_key(key: Key) -> OrderKey:
@@ -289,12 +290,69 @@ class KeyBatch:
 
 
 def key_order(columns: Sequence[pa.Array]) -> Ints:
-    """The order of rows of comparable columns. Equal rows keep their order."""
+    """The order of rows of columns, nulls first. Equal rows keep their order."""
+    numbers = [one for one in map(_signed, columns) if one is not None]
+    if len(numbers) == len(columns):
+        return stable_order(*numbers)
     names = [str(i) for i in range(len(columns))]
     keys = [(name, "ascending", "at_start") for name in names]
     order: Ints = (
         pc.sort_indices(pa.RecordBatch.from_arrays(columns, names), sort_keys=keys).to_numpy().astype(np.int64)
     )
+    return order
+
+
+def _signed(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]] | None:
+    """A column whose values order like signed integers of their bytes; None for another, or one with nulls."""
+    kind = column.type
+    if column.null_count or not (pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind)) or kind.bit_width > 64:
+        return None
+    size = kind.bit_width // 8
+    return np.frombuffer(column.buffers()[1] or b"", f"<i{size}", len(column), size * column.offset)
+
+
+def stable_order(*columns: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+    """The order of rows by their columns. Equal rows keep their order. numpy sorts 64-bit integers several times faster
+    than it finds their stable order: where the values of a row and its number fit into 63 bits, these are sorted."""
+    rows = len(columns[0])
+    if rows < 2:
+        return np.arange(rows)
+    first = columns[0]
+    if len(columns) == 1 and LONG_RUN * np.count_nonzero(first[1:] < first[:-1]) < rows:
+        return np.argsort(first, kind="stable")  # it merges runs
+    least = [int(one.min()) for one in columns]
+    widths = [(int(one.max()) - low).bit_length() for one, low in zip(columns, least, strict=True)]
+    place = rows.bit_length()
+    if sum(widths) + place < 64:
+        packed = np.zeros(rows, np.int64)
+        for one, low, width in zip(columns, least, widths, strict=True):
+            packed <<= width
+            packed += np.subtract(one, low, dtype=np.int64)
+        packed <<= place
+        packed += np.arange(rows)
+        packed.sort()
+        packed &= (1 << place) - 1
+        return packed
+    if len(columns) == 1:
+        return _order_of_wide(first)
+    order = stable_order(columns[-1])
+    for one in reversed(columns[:-1]):
+        order = order[stable_order(one[order])]
+    return order
+
+
+def _order_of_wide(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+    rows = len(values)
+    order = np.argsort(values)
+    ordered = values[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        before = np.zeros(rows, np.int64)  # distinct values below each, times the number of rows
+        np.cumsum(~same, out=before[1:])
+        before *= rows
+        order += before
+        order.sort()
+        order -= before
     return order
 
 

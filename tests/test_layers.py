@@ -59,9 +59,9 @@ LEVELS = {
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
     "base": (3_370, 15),
-    "btree": (5_460, 21),
-    "sources": (17_145, 64),
-    "shadow": (26_690, 107),
+    "btree": (5_515, 21),
+    "sources": (17_150, 64),
+    "shadow": (26_700, 107),
     "jobs": (8_410, 38),
     "indexer": (4_725, 26),
     "service": (10_900, 51),

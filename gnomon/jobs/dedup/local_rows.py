@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.btree.key_types import value_type
-from gnomon.btree.keys import adjacent, comparable
+from gnomon.btree.keys import adjacent, comparable, stable_order
 from gnomon.jobs.build import Engine, LocalEngine
 from gnomon.jobs.dedup.batch_plan import BatchFile, members_of, plan_batch, rows_of
 from gnomon.jobs.dedup.check import (
@@ -42,7 +42,7 @@ from gnomon.shadow.tables import numbered
 from gnomon.shadow.values import key_names, typed_keys
 from gnomon.shadow.write import GROUP, MEMORY_BYTES, EntrySorter, cores
 from gnomon.sources import Options
-from gnomon.sources.types import int64s
+from gnomon.sources.types import int32s, int64s
 
 BATCH = "batch"
 GROUPS = 1024  # of keys, which are sorted separately
@@ -243,7 +243,7 @@ class _Work:
         if self.staging.index is not None:
             stored = [one for one, key in zip(keys, spec.keys, strict=False) if not key.partition]
             number = (spec.bucketing.of_columns(stored) * GROUPS + number) // spec.buckets
-        return pa.array(number.astype(np.int32))
+        return int32s(number.astype(np.int32))
 
     def _whole_runs(self, sorted_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sorted entries. Where copies have an order, all copies of a key are in one batch: the first may be anywhere
@@ -277,7 +277,7 @@ class _Work:
         runs = np.concatenate([[0], np.cumsum(~self._are_copies(entries))])
         ranks = np.empty(entries.num_rows, np.int64)
         ranks[self._by_order(entries).to_numpy()] = np.arange(entries.num_rows)
-        return entries.take(int64s(np.lexsort((ranks, runs))))
+        return entries.take(int64s(stable_order(runs, ranks)))
 
     def _by_order(self, entries: pa.RecordBatch) -> pa.Array:
         """The entries sorted by the requested order. NaN is the greatest number, as in Spark."""

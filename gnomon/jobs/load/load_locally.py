@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gnomon.btree.keys import stable_order
 from gnomon.jobs.load.batches import gathered
 from gnomon.jobs.load.columns import check_sample, check_unreadable, in_type, payload_columns, reader_of, source_columns
 from gnomon.jobs.load.row_reader import (
@@ -134,8 +135,7 @@ class _Found:
     def __init__(
         self, files: Sequence[str], rows: Ints, file: Ints, offset: Ints, sub_offset: Ints, size: Ints
     ) -> None:
-        of_file = file.astype(np.uint16) if len(files) < 1 << 16 else file  # numpy sorts it faster
-        order = np.lexsort((sub_offset, offset, of_file))
+        order = stable_order(file, offset, sub_offset)
         self.files, self.rows, self.file = files, rows[order], file[order]
         self._numbers = [offset[order], sub_offset[order], size[order]]
 

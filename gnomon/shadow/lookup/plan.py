@@ -10,7 +10,7 @@ import pyarrow as pa
 from gnomon.btree.blocks import LookupStats
 from gnomon.btree.hashing import plain_column, xxhash64, xxhash64_columns
 from gnomon.btree.key_types import Stored
-from gnomon.btree.keys import Key, stored_array, stored_values
+from gnomon.btree.keys import Key, stable_order, stored_array, stored_values
 from gnomon.shadow.errors import UsageError
 from gnomon.shadow.lookup.index_files import BloomFilters, Flags, IndexFileCache, Numbers, Places
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, SegmentFile, View
@@ -231,8 +231,6 @@ def _grouped(numbers: Numbers) -> Iterable[tuple[int, Places]]:
         return found.items()
     if not len(numbers):
         return []
-    if (numbers == numbers[0]).all():
-        return [(int(numbers[0]), np.arange(len(numbers)))]
-    order = np.argsort(numbers, kind="stable")
+    order = stable_order(numbers)
     begins = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     return zip(numbers[order[begins]].tolist(), np.split(order, begins[1:]), strict=True)

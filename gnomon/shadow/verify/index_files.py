@@ -18,7 +18,7 @@ from gnomon.btree import BTreeReader
 from gnomon.btree.bloom import BloomFilterReader
 from gnomon.btree.hashing import plain_column, xxhash64_columns
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import Key, adjacent, stored_values
+from gnomon.btree.keys import Key, adjacent, stable_order, stored_values
 from gnomon.shadow.errors import DamagedIndexFile
 from gnomon.shadow.lookup import covered_in, open_filter, read_index_file
 from gnomon.shadow.metadata import IndexFileEntry, IndexSpec, Segment, SourceFileEntry, uncovered
@@ -282,7 +282,7 @@ class FolderProof:
         return entry_hashes(columns, types, batch.column(OFFSET), batch.column(SUB_OFFSET))
 
     def _count(self, batch: pa.RecordBatch, files: npt.NDArray[np.int32]) -> None:
-        order = np.argsort(files, kind="stable")
+        order = stable_order(files)
         firsts = np.flatnonzero(np.diff(files[order], prepend=-2))
         counts = np.diff(np.append(firsts, len(files)))
         sums = np.add.reduceat(self._hashes(batch)[order], firsts)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gnomon.base.errors import check_memory
-from gnomon.btree.keys import same_values
+from gnomon.btree.keys import same_values, stable_order
 from gnomon.shadow.errors import StorageError
 from gnomon.shadow.write.merge import sort_order
+from gnomon.sources.types import int32s, int64s
 
 GROUP = ""  # a name that no column of an index file has: the number of an entry's index file, an int32
 MOST_FILES = 128  # open at the same time
@@ -90,7 +91,7 @@ class EntrySorter:
             yield from (entries.drop_columns([GROUP]) for entries in part.read())
         elif part.bytes <= self._most_held:
             entries = pa.concat_tables(part.read()).combine_chunks().drop_columns([GROUP])
-            yield entries.take(sort_order(_keys_of(entries, self._keys)))
+            yield entries.take(int64s(sort_order(_keys_of(entries, self._keys))))
         else:
             yield from self._by_ranges(part)
         part.remove()
@@ -122,9 +123,9 @@ class EntrySorter:
         held, numbers = self._taken()
         for group, places in by_number(numbers):
             if self._keys:
-                keys = [key.take(pa.array(places)) for key in _keys_of(held, self._keys)]
-                places = places[sort_order(keys).to_numpy()]
-            yield group, held.take(pa.array(places))
+                keys = [key.take(int64s(places)) for key in _keys_of(held, self._keys)]
+                places = places[sort_order(keys)]
+            yield group, held.take(int64s(places))
 
     def _spill(self) -> None:
         """Write the held entries to the temporary files of their ranges."""
@@ -136,9 +137,9 @@ class EntrySorter:
             cuts = [self._groups[at : at + length] for at in range(0, len(self._groups), length)]
             self._parts = [_Part(Path(folder, str(i)), groups) for i, groups in enumerate(cuts)]
         held, numbers = self._taken()
-        held = held.append_column(GROUP, pa.array(numbers))
+        held = held.append_column(GROUP, int32s(numbers))
         for number, places in by_number((numbers - self._groups.start) // (self._groups.step * length)):
-            self._parts[number].write(held.take(pa.array(places)))
+            self._parts[number].write(held.take(int64s(places)))
 
     def _taken(self) -> tuple[pa.Table, npt.NDArray[np.int32]]:
         """Remove and return the held entries, and the numbers of their index files."""
@@ -222,7 +223,7 @@ def _cuts(part: _Part, keys: int, count: int, most_bytes: int) -> list[pa.Array]
         first = (first - entries.num_rows) % step
         sample.append(entries.select(range(keys)).take(pa.array(rows)))
     columns = _keys_of(pa.concat_tables(sample).combine_chunks(), keys)
-    order = sort_order(columns).to_numpy()
+    order = sort_order(columns)
     chosen = pa.array(order[np.arange(1, count + 1) * len(order) // (count + 1)])
     columns = [column.take(chosen) for column in columns]
     same = np.logical_and.reduce([same_values(column[:-1], column[1:]) for column in columns])
@@ -235,17 +236,16 @@ def _by_range(keys: Sequence[pa.Array], cuts: Sequence[pa.Array]) -> Iterator[tu
     around it have the rows between two cuts."""
     count = len(cuts[0])
     # The sort is stable: one copy of each cut comes before the rows that equal it, and one after them.
-    order = sort_order([pa.concat_arrays([cut, key, cut]) for cut, key in zip(cuts, keys, strict=True)]).to_numpy()
+    order = sort_order([pa.concat_arrays([cut, key, cut]) for cut, key in zip(cuts, keys, strict=True)])
     is_cut = (order < count) | (order >= count + len(keys[0]))
-    numbers, rows = np.cumsum(is_cut)[~is_cut], order[~is_cut].astype(np.int64) - count
+    numbers, rows = np.cumsum(is_cut)[~is_cut], order[~is_cut] - count
     for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(numbers)) + 1) if len(rows) else ():
         yield int(numbers[places[0]]), rows[places]
 
 
 def by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """Yield each distinct number, ascending, with the indexes at which it occurs, ascending."""
-    small = numbers.astype(np.uint16) if len(numbers) and numbers.max() < 1 << 16 else numbers  # numpy sorts it faster
-    order = np.argsort(small, kind="stable")
+    order = stable_order(numbers)
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     for places in np.split(order, cuts) if len(order) else ():
         yield int(numbers[places[0]]), places

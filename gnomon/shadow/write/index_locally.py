@@ -30,6 +30,7 @@ from gnomon.shadow.write.entry_sorter import GROUP, EntrySorter, Spill, read_spi
 from gnomon.shadow.write.workers import Workers
 from gnomon.sources import Split
 from gnomon.sources.pointers import POINTER_FIELDS
+from gnomon.sources.types import int32s
 
 
 def stored_columns(spec: IndexSpec, batches: Iterable[pa.RecordBatch], where: str) -> Iterator[list[pa.Array]]:
@@ -209,7 +210,7 @@ class Target:
         named = {str(i): column for i, column in enumerate(columns)}
         row = len(columns) - 1 - OFFSETS
         order = [*map(str, range(keys)), FILE, *map(str, range(row, row + OFFSETS))]
-        named |= {FILE: pa.array(entries.files), GROUP: pa.array(groups.astype(np.int32))}
+        named |= {FILE: int32s(entries.files), GROUP: int32s(groups.astype(np.int32))}
         return pa.table({name: named[name] for name in dict.fromkeys([*order, *named])})
 
     def write(self, storage: Storage, sorter: EntrySorter, left_out: Collection[int] = ()) -> Iterator[IndexFileEntry]:

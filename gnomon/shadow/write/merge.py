@@ -1,6 +1,6 @@
 """Merge of several index files: their live entries by folder and bucket, in the key order of the format.
 
-Arrow sorts. A flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so
+A flag before a column puts nulls first and NaN last, whatever Arrow's own rule is. The sort is stable, so that
 entries of one key keep the order of the parts, and within a part the order of the build: by source file, then by row.
 """
 
@@ -18,11 +18,14 @@ import pyarrow as pa
 from gnomon.base.arrow import compute as pc
 from gnomon.base.readers import MemoryFile
 from gnomon.btree import BTreeReader, DamagedIndexFile
+from gnomon.btree.keys import key_order
 from gnomon.shadow.lookup import read_index_file
 from gnomon.shadow.metadata import NOT_LIVE, IndexSpec, Liveness, Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import Storage
 from gnomon.shadow.tables import partition_values
+from gnomon.sources import Numbers
 from gnomon.sources.pointers import OFFSET, SUB_OFFSET
+from gnomon.sources.types import int64s
 
 BYTES_AT_ONCE = 16 * 1024 * 1024  # of index files whose entries are sorted together; URLs take 15 times that in memory
 RELAID_AT_ONCE = 64 * 1024 * 1024  # the same where the layout changes: each pass reads the whole index
@@ -60,7 +63,7 @@ def shares_of_merge(spec: IndexSpec, target: IndexSpec) -> int:
     return gcd(spec.buckets, target.buckets) if spec.cuts == target.cuts else 1
 
 
-def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.Array:
+def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> Numbers:
     """The rows sorted by `before`, then by their key columns in the order of index files. The sort is stable."""
     columns = [] if before is None else [before]
     for key in keys:
@@ -69,9 +72,7 @@ def sort_order(keys: Sequence[pa.Array], before: pa.Array | None = None) -> pa.A
         if pa.types.is_floating(key.type):
             columns.append(pc.fill_null(pc.is_nan(key), False).cast(pa.int8()))
         columns.append(key)
-    names = [str(i) for i in range(len(columns))]
-    table = pa.Table.from_arrays(columns, names=names)
-    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    return key_order(columns)
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,17 @@ class _Merge:
             entries = entries.sort_by([(name, "ascending") for name in (FILE, OFFSET, SUB_OFFSET)]).combine_chunks()
         arrays = [column.chunk(0) for column in entries.columns]  # combined, and not empty
         order = sort_order(arrays[: len(self.spec.stored_keys)], arrays[-1])
-        numbers = arrays[-1].take(order).to_numpy()
+        numbers = arrays[-1].to_numpy()[order]
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         for begin, end in pairwise(cuts):
             folder, bucket = divmod(int(numbers[begin]), self.target.buckets)
-            yield Merged(self._folders[folder], bucket, self._batches(entries, order.slice(begin, end - begin)))
+            yield Merged(self._folders[folder], bucket, self._batches(entries, order[begin:end]))
 
-    def _batches(self, entries: pa.Table, order: pa.Array) -> Iterator[pa.Table]:
+    def _batches(self, entries: pa.Table, order: Numbers) -> Iterator[pa.Table]:
         """Yield the rows of `order` in the entry schema of the target."""
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(entries) // max(entries.nbytes, 1)))
         for begin in range(0, len(order), rows):
-            table = entries.take(order.slice(begin, rows))
+            table = entries.take(int64s(order[begin : begin + rows]))
             numbers = table.column(FILE).combine_chunks()
             by_file = {name: pa.DictionaryArray.from_arrays(numbers, texts) for name, texts in self._by_file.items()}
             names = [column.name for column in self.target.entry_schema.columns]

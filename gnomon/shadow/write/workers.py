@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
@@ -214,6 +215,7 @@ def main() -> None:
     given: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_hear, args=(link, given, folder), daemon=True).start()
     pa.set_cpu_count(1)  # the other cores have workers of their own
+    sys.meta_path.insert(0, _NoPandas())
     link.send((READY, None))
     content = given.get()
     job: Callable[[Any], Iterable[Any]] | None = None
@@ -228,6 +230,15 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 the caller raises it
             with suppress(OSError):  # the caller has ended, and this process does at once
                 link.send((FAILED, _portable(error)))
+
+
+class _NoPandas(MetaPathFinder):
+    """pyarrow imports pandas where it is installed, which takes 0.3 s, and no task needs it."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """ModuleNotFoundError for pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
 
 
 def _hear(link: "Connection", given: "SimpleQueue[bytes]", folder: str) -> None:

@@ -80,7 +80,7 @@ def test_one_index_file_of_any_keys_is_sorted_within_the_memory(
             sorter.add(table.slice(begin, 900))
         [(group, tables)] = ((group, pa.concat_tables(tables)) for group, tables in sorter.groups())
     assert group == 0
-    assert tables.column("row").to_pylist() == original([keys]).to_pylist()
+    assert tables.column("row").to_pylist() == original([keys]).tolist()
     assert same_values(tables.column("0").combine_chunks(), keys.take(original([keys]))).all()
     assert max(held, default=0) < 12_000  # the sample of 10,000 keys
 
@@ -95,7 +95,7 @@ def test_long_keys_are_cut_into_ranges_within_the_memory(monkeypatch: pytest.Mon
         for row in range(600):
             sorter.add(table.slice(row, 1))
         [found] = (pa.concat_tables(tables) for _, tables in sorter.groups())
-    assert found.column("row").to_pylist() == original([keys]).to_pylist()
+    assert found.column("row").to_pylist() == original([keys]).tolist()
     assert max(held) < most_bytes
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gnomon.btree.errors import DamagedIndexFile
 from gnomon.btree.key_types import key_type
-from gnomon.btree.keys import adjacent, order_key, stored_values
+from gnomon.btree.keys import adjacent, key_order, order_key, stable_order, stored_values
 from gnomon.shadow.errors import IndexFileGone
 from gnomon.shadow.metadata.manifests import Segment, SegmentFile, SourceFileEntry
 from gnomon.shadow.storage import storage_at
@@ -47,15 +48,31 @@ def test_rows_are_sorted_as_the_format_orders_keys_and_equal_ones_stay_in_order(
     order = sort_order(columns)
     stored = [stored_values(column, kind) for column, kind in zip(columns, types, strict=True)]
     keys = list(zip(*stored, strict=True))
-    assert order.to_pylist() == sorted(range(len(rows)), key=lambda row: order_key(keys[row]))
-    _, ascending = adjacent([column.take(order) for column in columns])
+    assert order.tolist() == sorted(range(len(rows)), key=lambda row: order_key(keys[row]))
+    _, ascending = adjacent([column.take(pa.array(order)) for column in columns])
     assert ascending.all()
 
 
 def test_many_equal_keys_stay_in_order() -> None:
     numbers = [random.Random(1).randrange(5) for _ in range(50_000)]
-    order = sort_order([pa.array(numbers), pa.array([0.5] * 50_000)]).to_pylist()
-    assert order == sorted(range(50_000), key=numbers.__getitem__)
+    order = sort_order([pa.array(numbers), pa.array([0.5] * 50_000)])
+    assert order.tolist() == sorted(range(50_000), key=numbers.__getitem__)
+
+
+@pytest.mark.parametrize("spread", [0, 1, 5, 1 << 31, 1 << 50, 1 << 62, (1 << 64) - 1])
+@pytest.mark.parametrize("rows", [0, 1, 3, 1500])
+@pytest.mark.parametrize("distinct", [1, 30, 1 << 60])
+def test_integers_of_any_spread_are_sorted_and_equal_ones_stay_in_order(spread: int, rows: int, distinct: int) -> None:
+    dice = random.Random(spread + rows + distinct)
+    least = -(1 << 63) if spread == (1 << 64) - 1 else -(spread // 3)
+    among = [least, least + spread, *(dice.randint(least, least + spread) for _ in range(min(rows, distinct)))]
+    numbers = np.array([dice.choice(among) for _ in range(rows)], np.int64)
+    few = np.array([dice.randrange(3) for _ in range(rows)], np.int32)
+    for columns in ([numbers], [few, numbers], [numbers, few], [few.astype(np.int8), few, numbers]):
+        expected = sorted(range(rows), key=lambda row: [int(one[row]) for one in columns])
+        assert stable_order(*columns).tolist() == expected
+        sliced = [pa.array(np.append([column.dtype.type(7)] * 5, column)).slice(5) for column in columns]
+        assert key_order(sliced).tolist() == expected
 
 
 # -- merging -----------------------------------------------------------------------------------------------------------
