@@ -4,11 +4,11 @@ The rules follow Spark (HashExpression, Murmur3_x86_32, XXH64). The columns are 
 the seed of the next, and a null leaves it unchanged. Each value is hashed as bytes: a number as 4 or 8 little-endian
 bytes, text and binary unchanged, a decimal of more than 18 digits as the shortest big-endian two's complement.
 
-Many keys are hashed column by column: numpy for numbers, `base.kernel` for text. A key column is first made *plain*: an
+Many keys are hashed column by column, by the loops of `base.kernel`. A key column is first made *plain*: an
 Arrow column of int32, int64, float32, float64 or large_binary, the form that the hashes use for its type.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gnomon.base import kernel
 from gnomon.base.arrow import compute as pc
-from gnomon.base.hashes_python import MASK, SEED, WORD, Hashes32, Hashes64, finish, mix, rotated, unscaled_bytes
+from gnomon.base.hashes_python import MASK, SEED, WORD, unscaled_bytes
 from gnomon.base.kernel import murmur3
 from gnomon.btree.key_types import key_type
 from gnomon.btree.keys import Key, stored_array
@@ -95,12 +95,7 @@ def spark_hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     """Spark's `hash` of each row of plain columns."""
     state = np.full(len(columns[0]), SEED, np.uint32)
     for column in columns:
-        if column.type == pa.large_binary():
-            hashed = _murmur3_binary(column, state)
-        else:
-            hashed = _murmur3_words(_words(column), state)
-        valid = _valid(column)
-        state = hashed if valid is None else np.where(valid, hashed, state)
+        _fold(column, state, kernel.murmur3_words, kernel.murmur3_texts)
     return state.view(np.int32)
 
 
@@ -108,13 +103,20 @@ def xxhash64_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     """Spark's `xxhash64` of each row of plain columns."""
     state = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
-        if column.type == pa.large_binary():
-            state = _xxh64_binary(column, state)
-            continue
-        hashed = _xxh64_words(_words(column), state)
-        valid = _valid(column)
-        state = hashed if valid is None else np.where(valid, hashed, state)
+        _fold(column, state, kernel.xxh64_words, kernel.xxh64_texts)
     return state.view(np.int64)
+
+
+def _fold(column: pa.Array, state: Words, of_words: Callable[..., None], of_texts: Callable[..., None]) -> None:
+    """Replace the state of each row by the hash of its value, but for a null."""
+    valid = _valid(column)
+    before = state if valid is None else state.copy()
+    if column.type == pa.large_binary():
+        of_texts(*_bytes_of(column), state)
+    else:
+        of_words(_words(column).view(np.uint8), state)
+    if valid is not None:
+        np.copyto(state, before, where=~valid)
 
 
 def buckets_of(columns: Sequence[pa.Array], buckets: int) -> npt.NDArray[np.int64]:
@@ -129,33 +131,16 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return valid
 
 
-def _words(column: pa.Array) -> Words:
-    """A column of numbers as the unsigned words to hash; a null has any word. `fill_null` and `to_numpy` are not used:
-    they import pandas, if installed."""
+def _words(column: pa.Array) -> npt.NDArray[Any]:
+    """A column of numbers as they are hashed; a null has any number. `fill_null` and `to_numpy` are not used: they
+    import pandas, if installed."""
     kind = np.dtype(column.type.to_pandas_dtype())
     values: npt.NDArray[Any] = np.frombuffer(
         column.buffers()[1] or b"", kind, len(column), column.offset * kind.itemsize
     )
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), values.dtype.type(np.nan), values) + 0  # one NaN; -0.0 + 0 is 0.0
-    return values.view(f"<u{values.itemsize}")
-
-
-# -- Murmur3 -----------------------------------------------------------------------------------------------------------
-
-
-def _murmur3_words(words: Words, state: Hashes32) -> Hashes32:
-    size = words.itemsize
-    for part in words.view(np.uint32).reshape(-1, size // WORD).T:  # the low word first
-        state = mix(state, part)
-    return finish(state, np.uint32(size))
-
-
-def _murmur3_binary(column: pa.Array, seeds: Hashes32) -> Hashes32:
-    """Murmur3 of each value."""
-    hashes = seeds.copy()
-    kernel.murmur3_texts(*_bytes_of(column), hashes)
-    return hashes
+    return values
 
 
 def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -165,32 +150,3 @@ def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.i
     edges = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     used = memoryview(data)[edges[0] : edges[-1]] if data is not None else b""
     return np.frombuffer(used, np.uint8), edges - edges[0]
-
-
-# -- XXH64 -------------------------------------------------------------------------------------------------------------
-
-_P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(p)
-    for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
-)
-
-
-def _xxh64_words(words: Words, seeds: Hashes64) -> Hashes64:
-    """XXH64 of 4 or of 8 bytes each."""
-    state = seeds + _P5 + np.uint64(words.itemsize)
-    if words.itemsize == WORD:
-        state = rotated(state ^ words.astype(np.uint64) * _P1, 23) * _P2 + _P3
-    else:
-        state = rotated(state ^ rotated(words * _P2, 31) * _P1, 27) * _P1 + _P4
-    state = (state ^ state >> np.uint64(33)) * _P2
-    state = (state ^ state >> np.uint64(29)) * _P3
-    hashed: Hashes64 = state ^ state >> np.uint64(32)
-    return hashed
-
-
-def _xxh64_binary(column: pa.Array, seeds: Hashes64) -> Hashes64:
-    """XXH64 of each value; the seed where it is null."""
-    hashes = seeds.copy()
-    kernel.xxh64_texts(*_bytes_of(column), hashes)
-    valid = _valid(column)
-    return hashes if valid is None else np.where(valid, hashes, seeds)

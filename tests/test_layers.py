@@ -58,8 +58,8 @@ LEVELS = {
 }
 # The most lines and modules of each package. A commit that raises a number says why, and what the new code replaces.
 BUDGET = {
-    "base": (3_370, 15),
-    "btree": (5_515, 21),
+    "base": (3_440, 15),
+    "btree": (5_470, 21),
     "sources": (17_150, 64),
     "shadow": (26_700, 107),
     "jobs": (8_410, 38),

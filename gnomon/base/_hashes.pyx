@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from gnomon.base.hashes_python import unscaled_bytes
 
-VERSION = 3  # as `hashes_python.VERSION`
+VERSION = 4  # as `hashes_python.VERSION`
 
 cdef enum:
     SEED = 42
@@ -35,7 +35,7 @@ cdef inline uint32_t _mix(uint32_t state, uint32_t word) noexcept nogil:
     return (state << 13 | state >> 19) * 5 + <uint32_t> 0xE6546B64
 
 
-cdef uint32_t _murmur3(const uint8_t* data, Py_ssize_t size, uint32_t state) noexcept nogil:
+cdef inline uint32_t _murmur3(const uint8_t* data, Py_ssize_t size, uint32_t state) noexcept nogil:
     cdef Py_ssize_t at = 0, i
     cdef uint32_t word
     while size - at >= 4:
@@ -64,7 +64,7 @@ cdef inline uint64_t _merge(uint64_t state, uint64_t lane) noexcept nogil:
     return (state ^ _turned(lane * P2, 31) * P1) * P1 + P4
 
 
-cdef uint64_t _xxh64(const uint8_t* data, Py_ssize_t size, uint64_t seed) noexcept nogil:
+cdef inline uint64_t _xxh64(const uint8_t* data, Py_ssize_t size, uint64_t seed) noexcept nogil:
     cdef Py_ssize_t at = 0
     cdef uint64_t one, two, three, four, state
     cdef uint32_t word
@@ -163,6 +163,36 @@ cdef _check(const uint8_t[::1] data, const int64_t[::1] offsets, Py_ssize_t rows
     for i in range(rows):
         if offsets[i] > offsets[i + 1]:
             raise ValueError("offsets that decrease")
+
+
+cdef Py_ssize_t _width(const uint8_t[::1] data, Py_ssize_t rows) except -1:
+    if data.shape[0] != 4 * rows and data.shape[0] != 8 * rows:
+        raise ValueError(f"{data.shape[0]} bytes for {rows} numbers")
+    return 4 if data.shape[0] == 4 * rows else 8
+
+
+def murmur3_words(const uint8_t[::1] data, uint32_t[::1] hashes):
+    """See `hashes_python.murmur3_words`."""
+    cdef Py_ssize_t i, rows = hashes.shape[0], width = _width(data, rows)
+    with nogil:
+        if width == 4:  # a loop whose width the compiler knows takes half the time
+            for i in range(rows):
+                hashes[i] = _murmur3(&data[4 * i], 4, hashes[i])
+        else:
+            for i in range(rows):
+                hashes[i] = _murmur3(&data[8 * i], 8, hashes[i])
+
+
+def xxh64_words(const uint8_t[::1] data, uint64_t[::1] hashes):
+    """See `hashes_python.xxh64_words`."""
+    cdef Py_ssize_t i, rows = hashes.shape[0], width = _width(data, rows)
+    with nogil:
+        if width == 4:  # a loop whose width the compiler knows takes half the time
+            for i in range(rows):
+                hashes[i] = _xxh64(&data[4 * i], 4, hashes[i])
+        else:
+            for i in range(rows):
+                hashes[i] = _xxh64(&data[8 * i], 8, hashes[i])
 
 
 def murmur3_texts(const uint8_t[::1] data, const int64_t[::1] offsets, uint32_t[::1] hashes):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
-VERSION = 3  # of the functions here: a compiled module of another version is not used
+VERSION = 4  # of the functions here: a compiled module of another version is not used
 MASK = 0xFFFFFFFF
 WORD = 4  # bytes
 SEED = 42  # of both hashes of a key
@@ -19,6 +19,10 @@ NAN = float("nan")  # bits 7fc00000 and 7ff8000000000000, Java's
 BLOCK_BYTES = 32  # of a Bloom filter
 MOST_BLOCKS = 1 << 31
 SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(p)
+    for p in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+)
 _FEW = 48  # rows that, hashed one by one, cost as much as one step of Murmur3 over all rows
 
 Hashes32 = npt.NDArray[np.uint32]
@@ -89,6 +93,34 @@ def murmur3(data: bytes, seed: int) -> int:
     state = (state ^ state >> 16) * 0x85EBCA6B & MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & MASK
     return state ^ state >> 16
+
+
+def murmur3_words(data: Bytes, hashes: Hashes32) -> None:
+    """Replace each of `hashes`, which are seeds, by the Murmur3 of a number: `data` has 4 bytes of each, or 8.
+    ValueError for another number of bytes."""
+    words, state = _words(data, len(hashes)), hashes
+    for part in words.view(np.uint32).reshape(-1, words.itemsize // WORD).T:  # the low word first
+        state = mix(state, part)
+    hashes[:] = finish(state, np.uint32(words.itemsize))
+
+
+def xxh64_words(data: Bytes, hashes: Hashes64) -> None:
+    """As `murmur3_words`, with XXH64."""
+    words = _words(data, len(hashes))
+    state = hashes + _P5 + np.uint64(words.itemsize)
+    if words.itemsize == WORD:
+        state = rotated(state ^ words.astype(np.uint64) * _P1, 23) * _P2 + _P3
+    else:
+        state = rotated(state ^ rotated(words * _P2, 31) * _P1, 27) * _P1 + _P4
+    state = (state ^ state >> np.uint64(33)) * _P2
+    state = (state ^ state >> np.uint64(29)) * _P3
+    hashes[:] = state ^ state >> np.uint64(32)
+
+
+def _words(data: Bytes, rows: int) -> Any:
+    if len(data) not in (4 * rows, 8 * rows):
+        raise ValueError(f"{len(data)} bytes for {rows} numbers")
+    return data.view(f"<u{4 if len(data) == 4 * rows else 8}")
 
 
 def murmur3_texts(data: Bytes, offsets: Ints, hashes: Hashes32) -> None:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from gnomon.base import hashes_python, kernel_python, records_python
-from gnomon.base.hashes_python import hash_key, may_hold, murmur3, murmur3_texts, xxh64_texts
+from gnomon.base.hashes_python import (
+    hash_key,
+    may_hold,
+    murmur3,
+    murmur3_texts,
+    murmur3_words,
+    xxh64_texts,
+    xxh64_words,
+)
 from gnomon.base.kernel_python import (
     FRAGMENT,
     byte_array_marks,
@@ -50,10 +58,12 @@ __all__ = [
     "may_hold",
     "murmur3",
     "murmur3_texts",
+    "murmur3_words",
     "record_columns",
     "unpack_fragments",
     "unpack_snappy",
     "xxh64_texts",
+    "xxh64_words",
 ]
 
 VARIABLE = "GNOMON_KERNEL"

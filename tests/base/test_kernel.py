@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from xxhash import xxh64_intdigest
 
 from gnomon.base import kernel
 from gnomon.base.kernel import FRAGMENT
@@ -271,6 +272,27 @@ def test_both_hash_columns_alike() -> None:
         loops_of("python").xxh64_texts(data, offsets, ours)
         compiled().xxh64_texts(data, offsets, theirs)
         assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_column_of_numbers_is_hashed_as_the_bytes_of_each(loops: SimpleNamespace, width: int) -> None:
+    dice = random.Random(width)
+    for rows in (0, 1, 2, 50):
+        data = dice.randbytes(width * rows)
+        each = [data[i * width : (i + 1) * width] for i in range(rows)]
+        short = np.array([dice.getrandbits(32) for _ in each], np.uint32)
+        long = np.array([dice.getrandbits(64) for _ in each], np.uint64)
+        expected = [loops.murmur3(one, seed) for one, seed in zip(each, short.tolist(), strict=True)]
+        of_xxh64 = [xxh64_intdigest(one, seed) for one, seed in zip(each, long.tolist(), strict=True)]
+        loops.murmur3_words(np.frombuffer(data, np.uint8), short)
+        loops.xxh64_words(np.frombuffer(data, np.uint8), long)
+        assert short.tolist() == expected
+        assert long.tolist() == of_xxh64
+    for size in (1, 7, 12, 17):
+        with pytest.raises(ValueError, match=f"{size} bytes for 2 numbers"):
+            loops.murmur3_words(np.zeros(size, np.uint8), np.zeros(2, np.uint32))
+        with pytest.raises(ValueError, match=f"{size} bytes for 2 numbers"):
+            loops.xxh64_words(np.zeros(size, np.uint8), np.zeros(2, np.uint64))
 
 
 def test_offsets_outside_of_the_data_are_refused() -> None:
