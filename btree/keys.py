@@ -342,6 +342,7 @@ def stable_order(*columns: npt.NDArray[np.signedinteger[Any]]) -> Ints:
 
 
 def _order_of_wide(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+    """As `stable_order`, of values of up to 64 bits: sorted in any order, then equal ones put back into theirs."""
     rows = len(values)
     order = np.argsort(values)
     ordered = values[order]

@@ -354,6 +354,13 @@ def test_there_are_as_many_processes_as_the_memory_has_room_for(monkeypatch: pyt
         assert workers_module.processes_for(1000) == expected
 
 
+def test_a_worker_does_without_pandas_also_where_it_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    task = "__import__('pyarrow').array([1]).to_pylist() + ['pandas' in __import__('sys').modules]"
+    with workers_module.Workers[str, object](2, eval, str(tmp_path / "none")) as workers:
+        assert [found for _, found in workers.run([task])] == [1, False]
+
+
 def test_cores_are_those_that_the_control_group_allows(tmp_path: Path) -> None:
     all_cores = len(os.sched_getaffinity(0))
     assert cores(tmp_path) == all_cores
