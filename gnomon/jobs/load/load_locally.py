@@ -5,7 +5,6 @@ the rows are read in that order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -120,8 +119,8 @@ def _rows(
     counters.matched += int(np.count_nonzero(is_matched))
     counters.tasks += 1 if len(found.rows) else 0
     beside = pa.RecordBatch.from_arrays([*given.columns, *typed], [*given.schema.names, *named.schema.names])
-    for begin, end in found.runs():
-        yield from reader.rows(found.beside(beside, begin, end))
+    for run in found.runs(beside):
+        yield from reader.rows(run)
     if request.how == "left":
         alone = np.flatnonzero(~is_matched)
         if len(alone):
@@ -129,35 +128,31 @@ def _rows(
 
 
 class _Found:
-    """Pointers of keys, sorted by file and place in the file. `rows` has the row in the portion of each pointer, `file`
-    the index of its file in `files`."""
+    """Pointers of keys. `rows` has the row in the portion of each pointer, `file` the index of its file in `files`."""
 
     def __init__(
         self, files: Sequence[str], rows: Ints, file: Ints, offset: Ints, sub_offset: Ints, size: Ints
     ) -> None:
-        order = stable_order(file, offset, sub_offset)
-        self.files, self.rows, self.file = files, rows[order], file[order]
-        self._numbers = [offset[order], sub_offset[order], size[order]]
+        self.rows, self._files, self._file, self._columns = rows, files, file, (offset, sub_offset, size)
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of pointers into one file, of at most RUN_ROWS rows or a little more, since the pointers to
-        one row stay together."""
-        bounds = [0, *(np.flatnonzero(np.diff(self.file)) + 1).tolist(), len(self.file)]
-        for first, last in pairwise(bounds):
-            begin = first
-            while begin < last:
-                end = min(begin + RUN_ROWS, last)
-                while end < last and all(numbers[end] == numbers[end - 1] for numbers in self._numbers[:2]):
-                    end += 1
-                yield begin, end
+    def runs(self, given: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the portion that have pointers, each with its pointer, file by file and sorted by place:
+        at most RUN_ROWS rows at a time, or a little more, since the pointers to one row stay together."""
+        by_file = stable_order(self._file)
+        ends = np.cumsum(np.bincount(self._file, minlength=len(self._files))).tolist()
+        for name, first, last in zip(self._files, [0, *ends], ends, strict=False):
+            of_file = by_file[first:last]  # a sort of the pointers of each file is faster than one of all
+            of_file = of_file[stable_order(*(column[of_file] for column in self._columns[:2]))]
+            offset, sub_offset, _ = numbers = [column[of_file] for column in self._columns]
+            cuts = np.flatnonzero((np.diff(offset) != 0) | (np.diff(sub_offset) != 0)) + 1  # between two rows
+            begin = 0
+            while begin < len(of_file):
+                after = int(np.searchsorted(cuts, begin + RUN_ROWS))
+                end = int(cuts[after]) if after < len(cuts) else len(of_file)
+                some = given.take(int64s(self.rows[of_file[begin:end]]))
+                file = pa.repeat(pa.scalar(name), end - begin)
+                yield _with_pointers(some, [file, *(int64s(column[begin:end]) for column in numbers)])
                 begin = end
-
-    def beside(self, given: pa.RecordBatch, begin: int, end: int) -> pa.RecordBatch:
-        """The rows of the portion for a run, each with its pointer."""
-        some = given.take(int64s(self.rows[begin:end]))
-        numbers = [int64s(numbers[begin:end]) for numbers in self._numbers]
-        file = pa.repeat(pa.scalar(self.files[int(self.file[begin])]), end - begin)
-        return _with_pointers(some, [file, *numbers])
 
 
 def _look_up(index: OpenIndex, typed: pa.RecordBatch, asked: Ints, null_safe: bool, counters: LoadCounters) -> _Found:
