@@ -2,16 +2,15 @@
 
 import atexit
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
-from prometheus_client.registry import Collector
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -20,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service import logs
 from gnomon.service.access import Guard, GuardedApp
-from gnomon.service.api import CORS, Service, add_pages, add_probes, add_routes, document, origins
+from gnomon.service.api import CORS, Service, add_pages, add_probes, add_routes, origins
 from gnomon.service.costs import KeylessSpans
 from gnomon.service.errors import TABLE, problem_response
 from gnomon.service.http import route_path
@@ -31,66 +30,52 @@ from gnomon.service.settings import Settings, load_settings
 from gnomon.shadow import UsageError
 
 # Settings of the server of `gnomon serve`; another server has options of its own for them.
-OF_OUR_SERVER = (
-    "host",
-    "port",
-    "workers",
-    "max_connections",
-    "read_seconds",
-    "idle_seconds",
-    "shutdown_seconds",
-    "tls_certificate",
-    "tls_key",
-)
+OF_OUR_SERVER = ("host", "port", "workers", "max_connections", "read_seconds", "idle_seconds", "shutdown_seconds")
+OF_TLS = ("tls_certificate", "tls_key")
 
 logger = logging.getLogger("gnomon.service")
 
 
 def create_app(
     settings: Settings, patient: bool = False, *, slot: Slot | None = None, lines: Lines | None = None
-) -> FastAPI:
+) -> Starlette:
     """The application that serves the indexes of the settings. It opens them, and raises what
     `gnomon.service.indexes.Indexes` raises.
 
     `slot` is the place of this process among several workers; `lines` takes the access log, if any. All requests, also
-    failed ones, pass the layers around the routes; the layer that is added last is the outermost."""
+    failed ones, pass the layers around the routes, the outermost first. The app is made with them, so that the layer of
+    an instrumentation lies around them, whenever it is added: they remove keys from its spans."""
     guard, may_read = Guard(settings, at_start=not patient), origins(settings)  # opening the indexes takes longer
     service = Service(settings, Indexes(settings, patient))
     guard.tokens.check_names([served.place.name for served in service.indexes])
-    app = _App(
-        title="Gnomon",
-        description="Rows of a data lake by their key. Every failure is `application/problem+json`.",
-        version=version("gnomon-index"),
-        lifespan=_lifespan,
-        redirect_slashes=False,  # /rows/ asks for the empty key
-        docs_url=None,  # FastAPI's own page loads files from other sites; `pages` has another page
-        redoc_url=None,
-    )
-    app.state.service, app.state.guard, app.state.at_end = service, guard, _nothing
-    app.state.plans = app.state.close = None
-    collectors = _add_catalog(app, service, settings) if settings.is_catalog else _add_rows(app, settings)
+    # A catalog needs its extra.
+    plans = import_module("gnomon.service.catalog").PlanCounts() if settings.is_catalog else None
     dropped = partial(getattr, lines, "dropped", 0)
-    metrics = app.state.metrics = Metrics(service, slot, dropped, guard.tokens, collectors)
-    app.add_api_route("/metrics", _metrics, methods=["GET", "HEAD"], include_in_schema=False)
+    metrics = Metrics(service, slot, dropped, guard.tokens, () if plans is None else (plans,))
+    log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
+    following = Following(service, metrics, guard.tokens)
+    layers = [
+        Middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following),
+        *([Middleware(CORSMiddleware, allow_origins=may_read, **CORS)] if may_read else []),
+        Middleware(GuardedApp, guard=guard, roots=lambda: service.indexes.roots),
+        Middleware(_Failures),
+    ]
+    app = _App(middleware=layers, lifespan=_lifespan)
+    app.router.redirect_slashes = False  # /rows/ asks for the empty key
+    app.state.service, app.state.guard, app.state.at_end = service, guard, _nothing
+    app.state.metrics, app.state.following, app.state.plans, app.state.close = metrics, following, plans, None
+    (_add_rows if plans is None else _add_catalog)(app, settings)
+    app.add_route("/metrics", _metrics)
     for kind in TABLE:
         if issubclass(kind, Exception) and kind is not Exception:
             app.add_exception_handler(kind, _failed)
     app.add_exception_handler(HTTPException, _not_routed)
-    app.add_middleware(_Failures)  # the innermost layer: those added after it lie around it
-    app.add_middleware(GuardedApp, guard=guard, roots=lambda: service.indexes.roots)
-    if may_read:
-        app.add_middleware(CORSMiddleware, allow_origins=may_read, **CORS)
-    log = AccessLog(lines, settings.log_keys) if settings.access_log and lines is not None else None
-    following = Following(service, metrics, guard.tokens)
-    app.state.following = following
-    app.add_middleware(WatchedApp, service=service, metrics=metrics, log=log, following=following)
     return app
 
 
-def _add_rows(app: FastAPI, settings: Settings) -> Sequence[Collector]:
+def _add_rows(app: Starlette, settings: Settings) -> None:
     """Put the routes of rows on the app, and their pages."""
     add_routes(app)
-    app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     add_pages(app)
     if settings.mcp:
         try:
@@ -99,25 +84,22 @@ def _add_rows(app: FastAPI, settings: Settings) -> Sequence[Collector]:
             where = settings.where("mcp")
             what = f"{where}: needs the package {error.name}, which is not installed: pip install 'gnomon-index[mcp]'"
             raise UsageError(what) from None
-    return ()
 
 
-def _add_catalog(app: FastAPI, service: Service, settings: Settings) -> Sequence[Collector]:
-    """Put the routes of an Iceberg catalog on the app. Returns its metrics."""
+def _add_catalog(app: Starlette, settings: Settings) -> None:
+    """Put the routes of an Iceberg catalog on the app."""
     if settings.mcp:
         raise UsageError(f"{settings.where('mcp')}: a catalog answers no agents; gnomon serve --set mcp=true does")
-    catalog = import_module("gnomon.service.catalog")  # needs the extra `catalog`
     add_probes(app)
-    counts = app.state.plans = catalog.PlanCounts()
-    routes = catalog.CatalogRoutes(service, counts, has_tokens=app.state.guard.tokens.needed)
+    state, catalog = app.state, import_module("gnomon.service.catalog")
+    routes = catalog.CatalogRoutes(state.service, state.plans, has_tokens=state.guard.tokens.needed)
     routes.add_to(app)
-    app.state.close, app.state.check_catalog = routes.upstream.close, routes.upstream.check
-    return (counts,)
+    state.close, state.check_catalog = routes.upstream.close, routes.upstream.check
 
 
-class _App(FastAPI):
-    """The FastAPI app. Without the setting `log_keys`, it removes keys from the spans of a request, also from the span
-    of a host application, which is current until FastAPI starts its own."""
+class _App(Starlette):
+    """The app. Without the setting `log_keys`, it removes keys from the spans of a request, also from the span of a
+    host application, which is current until an instrumentation of the app starts its own."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self.state.service.settings.log_keys:
@@ -126,13 +108,13 @@ class _App(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-def app_of_environment() -> FastAPI:
+def app_of_environment() -> Starlette:
     """`gnomon.service:app`, which another ASGI server runs: the settings come from GNOMON_* and from the file that
     GNOMON_CONFIG names, the log goes to stderr. Raises what `load_settings` and `create_app` raise."""
     settings = load_settings()
     lines = logs.start()
     settings.log_overridden()
-    unused = [settings.where(name) for name in OF_OUR_SERVER if settings.is_given(name)]
+    unused = [settings.where(name) for name in (*OF_OUR_SERVER, *OF_TLS) if settings.is_given(name)]
     if unused:
         logger.warning(
             "no effect: %s; the server that runs gnomon.service:app has options of its own", ", ".join(unused)
@@ -198,7 +180,7 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     """Follow the indexes while the app runs."""
     following: Following = app.state.following
     following.start()

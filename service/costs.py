@@ -1,7 +1,8 @@
 """The running request: its cost so far, and its spans of OpenTelemetry.
 
-The code that does the work records the cost; metrics and the access log read it. FastAPI and the instrumentations of
-OpenTelemetry put the path and the query into the span of a request, and both hold keys: they are removed."""
+The code that does the work records the cost; metrics and the access log read it. The service makes the span of a
+request, unless an instrumentation of OpenTelemetry did. Those put the path and the query into it, and both hold keys:
+they are removed."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import Scope
 
@@ -21,7 +23,6 @@ HIDDEN = "-"
 # Attributes of the stable and of the earlier semantic conventions.
 PATHS = ("url.path", "url.full", "http.target", "http.url")
 QUERY = "url.query"
-_HEADER = "traceparent"
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -36,21 +37,47 @@ def trace_ids(scope: Scope) -> TraceIds | None:
     """The ids of the current span; without one, the ids of the caller's span in the header `traceparent`. None if that
     header is missing or malformed."""
     found = trace.get_current_span().get_span_context()
+    if not found.is_valid and (caller := _caller(scope)) is not None:
+        found = trace.get_current_span(caller).get_span_context()
     if not found.is_valid:
-        given = [value for name, value in scope["headers"] if name == b"traceparent"]
-        if len(given) != 1:
-            return None
-        parent = _propagator.extract({_HEADER: given[0].decode("latin-1")})
-        found = trace.get_current_span(parent).get_span_context()
-        if not found.is_valid:
-            return None
+        return None
     return TraceIds(trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id))
 
 
-def recording_span() -> trace.Span | None:
-    """The current span; None where it is not recorded."""
-    span = trace.get_current_span()
-    return span if span.is_recording() else None
+def _caller(scope: Scope) -> Context | None:
+    """The span of the caller, by the header `traceparent`."""
+    given = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return _propagator.extract({"traceparent": given[0].decode("latin-1")}) if len(given) == 1 else None
+
+
+@contextmanager
+def request_span(scope: Scope) -> Iterator[trace.Span | None]:
+    """The span of a request: the current one, or else a new one, whose parent is the caller's; `end_span` gives this
+    one its attributes. None where no span is recorded."""
+    found = trace.get_current_span()
+    if found.is_recording() or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        yield found if found.is_recording() else None
+        return
+    tracer, kind = trace.get_tracer("gnomon.service"), trace.SpanKind.SERVER
+    span = scope["state"]["span"] = tracer.start_span(scope["method"], _caller(scope), kind)
+    # The text of an exception may have keys, and that of its status, too.
+    with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        yield span if span.is_recording() else None
+
+
+def end_span(scope: Scope, route: str, status: int, log_keys: bool) -> None:
+    """Give the span that `request_span` made its name, and attributes of the semantic conventions for HTTP: without
+    `log_keys` the route is its path."""
+    span: trace.Span | None = scope["state"].get("span")
+    if span is None:
+        return
+    method = scope["method"]
+    span.update_name(f"{method} {route}")
+    path = {"url.path": scope["path"], QUERY: scope["query_string"].decode("latin-1")}
+    span.set_attributes(path if log_keys else {"url.path": route})
+    span.set_attributes({"http.request.method": method, "http.route": route, "http.response.status_code": status})
+    if status >= 500:
+        span.set_status(trace.StatusCode.ERROR)
 
 
 def add_steps(parent: trace.Span, index: str, steps: Iterable[TimedStep]) -> None:
@@ -73,7 +100,7 @@ class KeylessSpans:
         self._spans: list[_Keyless] = []
 
     def hide(self, scope: Scope) -> None:
-        """Remove the path and the query from the current span, and from the one that FastAPI has made: an
+        """Remove the path and the query from the current span, and from the one that a host of FastAPI has made: an
         instrumentation may have put its own span around the app or into it."""
         of_fastapi: trace.Span | None = getattr(scope.get("fastapi.telemetry"), "span", None)
         for span in {trace.get_current_span(), of_fastapi}:

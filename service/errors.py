@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -273,7 +272,6 @@ class WorkerFailed(ShadowError):
 # The nearest base class counts.
 TABLE: dict[type[BaseException], tuple[int, str]] = {
     BadRequest: (400, "Bad request"),
-    RequestValidationError: (400, "Bad request"),
     UsageError: (400, "Bad request"),
     KeyTypeError: (400, "Key of the wrong type"),
     UnknownColumn: (400, "Unknown column"),
@@ -353,8 +351,6 @@ def _logged(error: BaseException, status: int) -> str:
 def _detail(error: BaseException, status: int, roots: Callable[[], Roots]) -> str:
     if status == 500:
         return "the service failed; its log says more under the request_id"
-    if isinstance(error, RequestValidationError):
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     if isinstance(error, HTTPException):
         return error.detail
     if isinstance(error, (ServiceError, UsageError, KeyTypeError)):

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import anyio
 import msgspec
-from fastapi import FastAPI
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -28,6 +27,7 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -134,7 +134,7 @@ class Caller:
     """Makes requests to the app in the name of one caller: of a request over HTTP, or of the user who started this
     process, with that user's token."""
 
-    def __init__(self, app: FastAPI, request: Request | None, token: str | None) -> None:
+    def __init__(self, app: Starlette, request: Request | None, token: str | None) -> None:
         self._app = app
         scope: Mapping[str, Any] = {"headers": [(b"authorization", f"Bearer {token}".encode())] if token else []}
         self._scope = scope if request is None else request.scope
@@ -380,7 +380,7 @@ TOOLS: dict[str, tuple[type[Arguments], Callable[[Caller, Any], Awaitable[Any]]]
 }
 
 
-def mcp_server(app: FastAPI, token: str | None = None) -> Server[Any]:
+def mcp_server(app: Starlette, token: str | None = None) -> Server[Any]:
     """The MCP server of an app. Over HTTP each request has its own token; else all calls have the given one."""
 
     async def list_tools(context: ServerRequestContext[Any, Any], params: object) -> ListToolsResult:
@@ -447,7 +447,7 @@ def _tool(name: str, known: list[dict[str, Any]]) -> Tool:
 class AgentsRoute:
     """Answers `POST /mcp`, as an ASGI application. It keeps no session: any worker answers any request."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: Starlette, settings: Settings) -> None:
         self._server, self._settings = mcp_server(app), settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -473,12 +473,12 @@ class AgentsRoute:
             held.close()
 
 
-def add_mcp(app: FastAPI, settings: Settings) -> None:
+def add_mcp(app: Starlette, settings: Settings) -> None:
     """Put the route for agents on the app."""
     app.router.routes.append(Route(PATH, AgentsRoute(app, settings), methods=["POST"]))
 
 
-def run_stdio(app: FastAPI, token: str | None) -> None:
+def run_stdio(app: Starlette, token: str | None) -> None:
     """Answer calls from standard input until it ends, and then those that wait for an answer. The indexes are followed
     meanwhile. It also ends where nobody reads the answers."""
 

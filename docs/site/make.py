@@ -19,6 +19,7 @@ from typing import Any
 import griffe
 import yaml
 
+from gnomon.service.api.openapi import document
 from gnomon.service.application import create_app
 from gnomon.service.settings import Settings
 
@@ -168,7 +169,8 @@ def _documented(package: griffe.Module | griffe.Alias, name: str) -> griffe.Clas
 def _openapi() -> dict[str, Any]:
     """The OpenAPI document of the service, which is the same for every index, also for one that cannot be opened."""
     logging.getLogger("gnomon.service").setLevel(logging.CRITICAL)
-    return create_app(Settings(indexes=("rows=memory://none/index",)), patient=True).openapi()
+    settings = Settings(indexes=("rows=memory://none/index",))
+    return document(create_app(settings, patient=True).routes, settings, "")
 
 
 def http_api(document: dict[str, Any]) -> Iterator[str]:

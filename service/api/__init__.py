@@ -11,7 +11,6 @@
 - `openapi`    the OpenAPI document, with the examples of `examples.json`
 """
 
-from gnomon.service.api.openapi import document
 from gnomon.service.api.pages import CORS, add_pages, headers_of, origins
 from gnomon.service.api.routes import Service, add_probes, add_routes
 
@@ -21,7 +20,6 @@ __all__ = [
     "add_pages",
     "add_probes",
     "add_routes",
-    "document",
     "headers_of",
     "origins",
 ]

@@ -1,14 +1,13 @@
-"""What `/openapi.json` says of the routes, where FastAPI cannot read it from their signatures."""
+"""The document of the routes, `/openapi.json`."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
-from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from gnomon.service.api.responses import ARROW, CSV, JSON
 from gnomon.service.api.shapes import schemas
@@ -31,6 +30,7 @@ class Example(msgspec.Struct):
 EXAMPLES = msgspec.json.decode(
     files("gnomon.service.api").joinpath("examples.json").read_bytes(), type=dict[str, Example]
 )
+ABOUT = "Rows of a data lake by their key. Every failure is `application/problem+json`."
 TAGS = [
     {"name": "rows", "description": "Rows by their key, from the default index or from an index by its name."},
     {"name": "indexes", "description": "The list of the indexes, and the description of each."},
@@ -130,6 +130,18 @@ def batch(route: str) -> dict[str, Any]:
     return {"required": True, "content": {JSON: content}}
 
 
+class ToldRoute(Route):
+    """A route of one method, with its operation in the document: `told`, and what its handler's docstring says. A route
+    of Starlette's answers a HEAD wherever it answers a GET."""
+
+    def __init__(self, path: str, method: str, handler: Callable[..., Any], told: Mapping[str, Any]) -> None:
+        super().__init__(path, handler, methods=[method])
+        self.method, self.methods = method, {method}
+        text = inspect.getdoc(handler)
+        self.operation = {"summary": self.name.replace("_", " ").title(), **({"description": text} if text else {})}
+        self.operation |= told
+
+
 def operation(
     name: str,
     tag: str,
@@ -139,19 +151,14 @@ def operation(
     body: Mapping[str, Any] | None = None,
     has_etag: bool = False,
 ) -> dict[str, Any]:
-    """The documentation of a route, as arguments of `add_api_route`. `statuses` are the statuses of its failures, in
-    addition to the failures of any request. With `has_etag`, it answers conditional requests."""
-    is_head = "content" not in found
-    failures = {status: _problem(status, is_head) for status in sorted({*statuses, *ANYWHERE})}
-    extra: dict[str, Any] = {"parameters": list(parameters)} if parameters else {}
-    extra |= {"requestBody": body} if body is not None else {}
-    return {
-        "operation_id": name,
-        "tags": [tag],
-        "response_class": Response if is_head else JSONResponse,
-        "responses": {200: found, **({304: NOT_MODIFIED} if has_etag else {}), **failures},
-        "openapi_extra": extra,
-    }
+    """What the document tells of a route. `statuses` are the statuses of its failures, in addition to the failures of
+    any request. With `has_etag`, it answers conditional requests."""
+    failures = {status: _problem(status, "content" not in found) for status in sorted({*statuses, *ANYWHERE})}
+    answers = {200: found, **({304: NOT_MODIFIED} if has_etag else {}), **failures}
+    responses = {str(status): answer for status, answer in answers.items()}
+    told: dict[str, Any] = {"tags": [tag], "operationId": name, "responses": responses}
+    told |= {"parameters": list(parameters)} if parameters else {}
+    return told | ({"requestBody": body} if body is not None else {})
 
 
 def _problem(status: int, is_head: bool) -> dict[str, Any]:
@@ -208,15 +215,21 @@ NOT_MODIFIED = {
 FOUND = {"description": "A GET of the same path would return 200. The answer has no body", "headers": REQUEST_ID}
 
 
-def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
-    """The whole OpenAPI document, made once."""
-    if app.openapi_schema is not None:
-        return app.openapi_schema
-    spec = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes, tags=TAGS)
+def document(routes: Iterable[BaseRoute], settings: Settings, root_path: str) -> dict[str, Any]:
+    """The whole document. `root_path` is the path below which the service is mounted."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if isinstance(route, ToldRoute):
+            paths.setdefault(route.path_format, {})[route.method.lower()] = route.operation
     shapes = schemas()
     shapes["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys
-    spec["components"] = {"schemas": shapes, "securitySchemes": SECURITY_SCHEMES}
     needed = settings.tokens_file is not None or bool(settings.tokens)
-    spec["security"] = [{BEARER: []}] if needed else [{}, {BEARER: []}]
-    app.openapi_schema = spec
-    return spec
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Gnomon", "description": ABOUT, "version": version("gnomon-index")},
+        **({"servers": [{"url": root_path}]} if root_path else {}),
+        "paths": paths,
+        "tags": TAGS,
+        "components": {"schemas": shapes, "securitySchemes": SECURITY_SCHEMES},
+        "security": [{BEARER: []}] if needed else [{}, {BEARER: []}],
+    }

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -105,7 +105,7 @@ def _assets() -> dict[str, Asset]:
 ASSETS = _assets()
 
 
-def add_pages(app: FastAPI) -> None:
+def add_pages(app: Starlette) -> None:
     """Put the page, its files and `/docs` on the app. They are no part of `/openapi.json`."""
 
     async def page(request: Request) -> Response:
@@ -121,7 +121,7 @@ def add_pages(app: FastAPI) -> None:
         return _sent(request, found)
 
     for path, handler in (("/", page), ("/docs", docs), ("/page/{asset}", asset)):
-        app.add_api_route(path, handler, methods=["GET", "HEAD"], response_model=None, include_in_schema=False)
+        app.add_route(path, handler)
 
 
 def _sent(request: Request, asset: Asset) -> Response:

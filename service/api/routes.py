@@ -6,13 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from msgspec.structs import asdict
+from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import request_response
 
 from gnomon.service.access import asker_of, charge_keys, check_index, may_ask, of_readiness
 from gnomon.service.api import shapes
@@ -29,8 +27,10 @@ from gnomon.service.api.openapi import (
     OF_ROWS,
     OPTION_PARAMETERS,
     RANGE_PARAMETERS,
+    ToldRoute,
     answer,
     batch,
+    document,
     of_either,
     operation,
 )
@@ -95,14 +95,6 @@ class KeyConvertor(Convertor[str]):
 
 
 register_url_convertor("key", KeyConvertor())
-
-
-class PlainRoute(APIRoute):
-    """A route that FastAPI documents, and whose handler takes the request without FastAPI's dependency injection."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.app = request_response(self.endpoint)
 
 
 def _service(request: Request) -> Service:
@@ -341,23 +333,28 @@ def _without_body(handler: Handler) -> Handler:
     return head
 
 
-def _add(app: FastAPI, path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
-    app.router.route_class = PlainRoute
-    app.add_api_route(path, handler, methods=[method], response_model=None, **told)
+async def openapi(request: Request) -> Response:
+    """The document of the routes."""
+    root_path = request.scope.get("root_path", "").rstrip("/")
+    return _json(document(request.app.routes, _service(request).settings, root_path))
 
 
-def _add_both(app: FastAPI, path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
+def _add(app: Starlette, path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
+    app.router.routes.append(ToldRoute(path, method, handler, told))
+
+
+def _add_both(app: Starlette, path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:
     _add(app, path, "GET", handler, operation(f"get{name}", tag, answer(model, path), *told))
     _add(app, path, "HEAD", _without_body(handler), operation(f"head{name}", tag, FOUND, *told))
 
 
-def add_probes(app: FastAPI) -> None:
+def add_probes(app: Starlette) -> None:
     """Put the routes for health checks on the app."""
     _add_both(app, "/healthz", healthz, "Healthz", "operations", shapes.Liveness)
     _add_both(app, "/readyz", readyz, "Readyz", "operations", shapes.Readiness)
 
 
-def add_routes(app: FastAPI) -> None:
+def add_routes(app: Starlette) -> None:
     """Put every route on the app. The most frequent comes first, since routes are tried in this order."""
     add, add_both = partial(_add, app), partial(_add_both, app)
     for prefix, of, names in (("", "", []), ("/indexes/{name}", "Index", [NAME])):
@@ -371,12 +368,9 @@ def add_routes(app: FastAPI) -> None:
         add(keyed, "HEAD", head_row, operation(f"head{of}Row", "rows", FOUND, OF_KEYS, by_path))
         add(rows, "GET", get_rows, operation(f"get{of}Rows", "rows", of_rows, OF_ROWS, by_name, has_etag=True))
         add(rows, "HEAD", head_rows, operation(f"head{of}Rows", "rows", FOUND, OF_KEYS, by_name))
-        add(
-            rows,
-            "POST",
-            post_rows,
-            operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, [*names, *OPTION_PARAMETERS], batch(rows)),
-        )
+        by_body = [*names, *OPTION_PARAMETERS]
+        add(rows, "POST", post_rows, operation(f"post{of}Rows", "rows", of_batch, OF_ROWS, by_body, batch(rows)))
     add_both("/indexes", get_indexes, "Indexes", "indexes", shapes.IndexList, GUARDED)
     add_both("/indexes/{name}", get_index, "Index", "indexes", shapes.IndexDescription, OF_INDEX, [NAME])
     add_probes(app)
+    app.add_route("/openapi.json", openapi)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -96,7 +96,7 @@ class CatalogRoutes:
         self._read: dict[str | None, bool] = {}  # by metadata file: whether plans can read it
         self._threads = CapacityLimiter(service.settings.threads)
 
-    def add_to(self, app: FastAPI) -> None:
+    def add_to(self, app: Starlette) -> None:
         """Put the routes on the app. A table may have any name, so each handler reads the path again."""
         for path, method, handler in (
             ("/v1/config", "GET", self.config),
@@ -106,11 +106,9 @@ class CatalogRoutes:
             ("/v1/{table:path}/plan/{plan}", "DELETE", self.cancel),
             ("/v1/{path:path}", "GET", self.load),
         ):
-            app.router.routes.append(Route(path, _answered(handler), methods=[method], include_in_schema=False))
+            app.router.routes.append(Route(path, _answered(handler), methods=[method]))
         others = [method for method in METHODS if method != "GET"]
-        app.router.routes.append(
-            Route("/v1/{path:path}", _answered(self.other), methods=others, include_in_schema=False)
-        )
+        app.router.routes.append(Route("/v1/{path:path}", _answered(self.other), methods=others))
 
     async def other(self, request: Request) -> Response:
         """Any request that needs no index."""

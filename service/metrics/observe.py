@@ -5,15 +5,14 @@ import os
 import re
 import time
 from itertools import chain
-from typing import Any
 
-from starlette.routing import BaseRoute
+from opentelemetry.trace import Span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gnomon.service import costs
 from gnomon.service.access import Tokens
 from gnomon.service.api import Service, headers_of
-from gnomon.service.costs import KeylessSpans, add_steps, recording_span, trace_ids
+from gnomon.service.costs import KeylessSpans, add_steps, end_span, request_span, trace_ids
 from gnomon.service.http import route_path
 from gnomon.service.logs import AccessLog, Entry
 from gnomon.service.metrics.collectors import OTHER
@@ -68,7 +67,6 @@ class WatchedApp:
         self._app, self._service, self._metrics, self._log = app, service, metrics, log
         self._root_path, self._following = service.settings.root_path, following
         self._names = frozenset(served.place.name for served in service.indexes)
-        self._templates: dict[int, str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,13 +76,18 @@ class WatchedApp:
             self._following.start()
         if self._root_path and not scope.get("root_path"):
             scope = {**scope, "root_path": self._root_path}
-        request_id = _request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
-        span = recording_span()
-        cost = costs.begin(request_id.decode(), trace_ids(scope), timed=span is not None)
+        scope.pop("route", None)  # of a host that mounts the app
+        state = scope.setdefault("state", {})
+        state["request_id"] = _request_id(scope).decode()
+        if "spans" in state:
+            state["spans"].hide(scope)
+        with request_span(scope) as span:
+            await self._watch(scope, receive, send, span)
+
+    async def _watch(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+        request_id: str = scope["state"]["request_id"]
         spans: KeylessSpans | None = scope["state"].get("spans")
-        if spans is not None:
-            spans.hide(scope)
+        cost = costs.begin(request_id, trace_ids(scope), timed=span is not None)
         status, sent = 0, 0
         added = headers_of(route_path(scope), scope.get("scheme") == "https")
 
@@ -96,7 +99,11 @@ class WatchedApp:
                     spans.show(self._template(scope))
                 headers = message.get("headers", ())
                 names = {name.lower() for name, _ in headers}
-                message["headers"] = [*headers, *(one for one in added if one[0] not in names), (HEADER, request_id)]
+                message["headers"] = [
+                    *headers,
+                    *(one for one in added if one[0] not in names),
+                    (HEADER, request_id.encode()),
+                ]
                 if cost.table_version is not None:
                     message["headers"].append((TABLE_VERSION, cost.table_version.encode()))
             elif message["type"] == "http.response.body":
@@ -115,6 +122,7 @@ class WatchedApp:
             status = status or LEFT
             rejected = scope["state"].get("rejected")
             if span is not None:
+                end_span(scope, route, status, spans is None)
                 add_steps(span, index, chain.from_iterable(cost.steps or ()))
             self._metrics.count((route, scope["method"], status, index), seconds, cost, rejected)
             if self._log is not None:
@@ -129,21 +137,8 @@ class WatchedApp:
 
     def _template(self, scope: Scope) -> str:
         """The path of the route, with the names of its parameters. So it has no more values than there are routes."""
-        route: Any = scope.get("route")
-        if route is not None:
-            template: str = route.path_format
-            return template
-        endpoint = scope.get("endpoint")
-        if endpoint is None:
-            return OTHER
-        if not self._templates:
-            self._templates = {id(target): path for target, path in map(_target, scope["app"].routes) if target}
-        return self._templates.get(id(endpoint), OTHER)
-
-
-def _target(route: BaseRoute) -> tuple[Any, str]:
-    """The handler of a route or of a mounted folder, and its path."""
-    return getattr(route, "endpoint", getattr(route, "app", None)), getattr(route, "path_format", OTHER)
+        template: str = getattr(scope.get("route"), "path_format", OTHER)
+        return template
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -14,7 +14,7 @@ from tests.gnomon.test_main import run
 from tests.opened import open_index
 
 pytestmark = pytest.mark.process
-EXTRAS = ("pyspark", "pandas", "fastapi", "starlette", "uvicorn", "httptools", "prometheus_client", "polars", "duckdb")
+EXTRAS = ("pyspark", "pandas", "starlette", "uvicorn", "httptools", "prometheus_client", "polars", "duckdb")
 
 
 def test_the_demo_of_a_bare_wheel_shows_each_step_and_ends_with_commands_that_work(

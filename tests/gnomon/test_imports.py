@@ -34,7 +34,7 @@ TO_READ_PARQUET = {"pyarrow.parquet", "pyarrow.fs"}  # pyarrow decodes the pages
 # What the service needs, and programs without it do not.
 OF_SERVERS = {
     *("asyncio", "multiprocessing", "http.client", "urllib.request", "msgspec", "typer", "gnomon.commands"),
-    *("pydantic", "fastapi", "starlette", "uvicorn", "opentelemetry", "prometheus_client", "gnomon.service"),
+    *("pydantic", "starlette", "uvicorn", "opentelemetry", "prometheus_client", "gnomon.service"),
 }
 NOT_TO_SERVE = {"typer", "gnomon.commands", "mcp", "httpx", "jinja2", "starlette.testclient", "starlette.templating"}
 

@@ -53,7 +53,7 @@ def test_help_shows_examples_and_imports_no_reader_of_files() -> None:
     assert "gnomon build /lake/crawl /indexes/crawl --key url" in done.stdout
     imported = done.stderr.split()
     assert "typer" in imported
-    assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "fastapi", "importlib.metadata"} & set(imported)
+    assert not {"pyarrow", "numpy", "gnomon.shadow", "pyspark", "starlette", "importlib.metadata"} & set(imported)
 
 
 def completed(shell: str, line: str, missing: tuple[str, ...] = (), **more: str) -> list[str]:
@@ -97,8 +97,8 @@ def test_bash_runs_the_script_of_its_completion(tmp_path: Path) -> None:
 
 
 def test_the_shell_gets_no_error_for_a_command_whose_extra_is_missing() -> None:
-    assert "serve" in completed("bash", "gnomon ", missing=("fastapi", "pyspark"))
-    assert completed("bash", "gnomon serve --", missing=("fastapi", "pyspark")) == []
+    assert "serve" in completed("bash", "gnomon ", missing=("starlette", "pyspark"))
+    assert completed("bash", "gnomon serve --", missing=("starlette", "pyspark")) == []
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [(None, "system"), ("mimalloc", "mimalloc")])
@@ -125,7 +125,7 @@ def test_the_version_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("command", "missing", "extra"),
-    [("catalog", "httpx", "catalog"), ("serve", "fastapi", "service"), ("mcp", "mcp", "mcp")],
+    [("catalog", "httpx", "catalog"), ("serve", "starlette", "service"), ("mcp", "mcp", "mcp")],
 )
 def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, extra: str) -> None:
     done = run(command, "--help", missing=(missing,))
@@ -137,8 +137,8 @@ def test_a_missing_extra_is_one_line_with_its_cure(command: str, missing: str, e
 
 
 def test_commands_without_an_extra_need_none() -> None:
-    assert run("get", "--help", missing=("pyspark", "fastapi", "uvicorn", "pandas")).returncode == 0
-    done = run("token", "desk", missing=("pyspark", "fastapi", "starlette", "uvicorn", "prometheus_client"))
+    assert run("get", "--help", missing=("pyspark", "starlette", "uvicorn", "pandas")).returncode == 0
+    done = run("token", "desk", missing=("pyspark", "starlette", "uvicorn", "prometheus_client"))
     assert (done.returncode, done.stdout.splitlines()[1].startswith("desk sha256:")) == (0, True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from gnomon.jobs.build import build
 from gnomon.service.application import create_app
@@ -120,8 +120,8 @@ def add_day(folder: Path, day: str, urls: list[str]) -> int:
 class Client:
     """Requests to an app, the target sent exactly as given."""
 
-    def __init__(self, settings: Settings, app: FastAPI | None = None, follows: bool = False) -> None:
-        self.app: FastAPI = app or create_app(settings)
+    def __init__(self, settings: Settings, app: Starlette | None = None, follows: bool = False) -> None:
+        self.app: Starlette = app or create_app(settings)
         self.inner = self.app  # a test may set `app` to an app around it
         self.follows = follows  # whether the first request starts the threads that look for newer snapshots
         self.served = self.app.state.service.indexes.default

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from gnomon.service.api.answers import KeyAnswer
 from gnomon.service.api.responses import Sealed, sealed
@@ -28,7 +28,7 @@ class Live:
     """A service that runs until the block ends."""
 
     def __init__(self, settings: Settings, port: int = 0) -> None:
-        self.app: FastAPI = create_app(settings)
+        self.app: Starlette = create_app(settings)
         self.is_encrypted = settings.tls_certificate is not None
         self.served = self.app.state.service.indexes.default
         self._listening = _listen(settings, port)

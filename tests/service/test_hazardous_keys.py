@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 import pyarrow as pa
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import Message
 
 from gnomon.service.application import create_app
@@ -85,7 +85,7 @@ def in_the_app(index: str) -> Ask:
     return ask
 
 
-async def asked(app: FastAPI, method: str, target: str) -> tuple[int, bytes]:
+async def asked(app: Starlette, method: str, target: str) -> tuple[int, bytes]:
     """The answer of the app to a scope in the form of servers, since test clients correct targets, or refuse long
     ones."""
     path, _, query = target.partition("?")

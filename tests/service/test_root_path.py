@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gnomon.service.application import create_app
@@ -16,16 +17,16 @@ from gnomon.service.token_lines import new_token
 from tests.service.lake import ODD_KEYS, TWICE, Client, add_day, make_crawl, rows
 from tests.service.live import SECONDS, answer, live, request
 
-Wrap = Callable[[Settings], tuple[ASGIApp, FastAPI]]
+Wrap = Callable[[Settings], tuple[ASGIApp, Starlette]]
 
 
-def mounted(settings: Settings) -> tuple[ASGIApp, FastAPI]:
+def mounted(settings: Settings) -> tuple[ASGIApp, Starlette]:
     host, app = FastAPI(), create_app(settings)
     host.mount("/gnomon", app)
     return host, app
 
 
-def behind_root_path(settings: Settings) -> tuple[ASGIApp, FastAPI]:
+def behind_root_path(settings: Settings) -> tuple[ASGIApp, Starlette]:
     """The app with requests in the form of `uvicorn --root-path /gnomon`: the root path comes before the path."""
     app = create_app(settings)
 
@@ -35,7 +36,7 @@ def behind_root_path(settings: Settings) -> tuple[ASGIApp, FastAPI]:
     return served, app
 
 
-def by_setting(settings: Settings) -> tuple[ASGIApp, FastAPI]:
+def by_setting(settings: Settings) -> tuple[ASGIApp, Starlette]:
     app = create_app(settings.model_copy(update={"root_path": "/gnomon"}))
     return app, app
 

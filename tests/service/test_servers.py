@@ -20,11 +20,11 @@ pytestmark = pytest.mark.process
 
 SECONDS = 60.0
 HOST_APP = """
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from gnomon.service import app as gnomon_app
 
-app = FastAPI()
+app = Starlette()
 app.mount("/data", gnomon_app)
 """
 APP = "gnomon.service:app"

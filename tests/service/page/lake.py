@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from gnomon.service.settings.table import Settings
 from tests.service.lake import make_orders
@@ -90,7 +90,7 @@ def make_lake(folder: Path) -> Settings:
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
+def serving(app: Starlette) -> Iterator[str]:
     """The address of an app that is served on a free port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
