@@ -41,7 +41,7 @@ def _settings() -> Any:
     file, given = found_file(), {name: os.environ[name] for name in VARIABLES if name in os.environ}
     if file is None and not given:
         return None
-    settings = importlib.import_module("gnomon.service.settings")  # most calls have no file, and need no pydantic model
+    settings = importlib.import_module("gnomon.service.settings")  # most calls have no file
     return settings.load_settings(environment=given, found=file, needs_index=False)
 
 

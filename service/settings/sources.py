@@ -3,17 +3,19 @@ keeps its place, and errors name it."""
 
 import difflib
 import json
+import math
 import os
 import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, MinLen
-from pydantic.fields import FieldInfo
+from msgspec import Meta, ValidationError, convert
 
 from gnomon.shadow import UsageError
 
@@ -53,23 +55,29 @@ _EXPECTED = {
     "Cannot overwrite": "each setting once",
     "Duplicate": "each member of a table once",
 }
-Fields = Mapping[str, FieldInfo]
 
 
-def kind(field: FieldInfo) -> type:
-    """int, float, bool, str, tuple (a list of texts) or dict (lists of texts by name)."""
-    annotation: Any = field.annotation
-    if get_origin(annotation) in (Union, types.UnionType):
-        [annotation] = [one for one in get_args(annotation) if one is not type(None)]
-    if get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    found: type = get_origin(annotation) or annotation
-    return found
+class Setting:
+    """A setting of the table. `kind` is int, float, bool, str, tuple (a list of texts) or dict (lists of texts by
+    name); `type` has its bounds, too."""
+
+    def __init__(self, type: Any, field: Field[Any]) -> None:
+        self.default: Any = {} if field.default_factory is not MISSING else field.default
+        self.unit, self.help, self.secret, self.expected, self.bounds = field.metadata["told"]
+        others: list[Any] = []
+        if get_origin(type) in (Union, types.UnionType):  # with None
+            type, *others = get_args(type)
+        self.type = Union[Annotated[type, Meta(**self.bounds)], *others]
+        plain = get_args(type)[0] if get_origin(type) is Annotated else type
+        self.kind: Any = get_origin(plain) or plain
 
 
-def from_text(text: str, field: FieldInfo) -> Any:
+Fields = Mapping[str, Setting]
+
+
+def from_text(text: str, field: Setting) -> Any:
     """The value that a text stands for. An invalid text is returned unchanged, and the table refuses it."""
-    wanted = kind(field)
+    wanted = field.kind
     if wanted is bool:
         return _FLAGS.get(text.strip().lower(), text)
     if wanted is int:
@@ -86,25 +94,24 @@ def from_text(text: str, field: FieldInfo) -> Any:
         return text
 
 
-def expected(field: FieldInfo) -> str:
+def expected(field: Setting) -> str:
     """The values that a setting takes, in words."""
-    wanted = kind(field)
+    wanted = field.kind
     if wanted is bool:
         return "true or false"
     if wanted is dict:
         return 'a list of columns for each index, like {"pages": ["url", "title"]}'
     if wanted is tuple:
-        least = any(isinstance(bound, MinLen) for bound in field.metadata)
-        return "a list of one text or more" if least else "a list of texts ([] for none)"
+        return "a list of one text or more" if "min_length" in field.bounds else "a list of texts ([] for none)"
     if wanted is str:
-        return extra(field)["expected"] or "a text that is not empty"
+        return field.expected or "a text that is not empty"
     return ("a whole number" if wanted is int else "a number") + _bounds(field)
 
 
-def _bounds(field: FieldInfo) -> str:
-    low = next((f" from {b.ge}" for b in field.metadata if isinstance(b, Ge)), "")
-    low = next((f" above {b.gt}" for b in field.metadata if isinstance(b, Gt)), low)
-    high = next((str(b.le) for b in field.metadata if isinstance(b, Le)), "")
+def _bounds(field: Setting) -> str:
+    bounds = field.bounds
+    low = f" above {bounds['gt']}" if "gt" in bounds else f" from {bounds['ge']}" if "ge" in bounds else ""
+    high = str(bounds.get("le", ""))
     if not high:
         return f"{low} on" if low.startswith(" from") else low
     return f"{low}{' to' if low.startswith(' from') else ', at most'} {high}"
@@ -116,11 +123,6 @@ def shown(value: object, secret: bool) -> str:
         return "something else (not shown)"
     text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
-
-
-def extra(field: FieldInfo) -> Mapping[str, Any]:
-    """The properties of a setting other than its type: its unit, and whether it is secret."""
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 class Given(NamedTuple):
@@ -314,9 +316,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]}?" if near else f"; there are {', '.join(names.values())}"
 
 
-def wrong(given: Given, field: FieldInfo, secret: bool) -> UsageError:
-    """The error of a value that the table refuses."""
-    found = shown(given.value, secret)
-    if given.value in ("", [], ()):
-        found = "nothing"
-    return UsageError(f"{given.where}: expected {expected(field)}, found {found}")
+def checked(given: Given, field: Setting) -> Any:
+    """The value as the table holds it: a list as a tuple. UsageError for a value that it refuses."""
+    value = given.value
+    with suppress(ValidationError):
+        found = convert(value, field.type, strict=True)
+        if not isinstance(found, float) or math.isfinite(found):
+            return found
+    found = "nothing" if value in ("", [], ()) else shown(value, field.secret)
+    raise UsageError(f"{given.where}: expected {expected(field)}, found {found}")

@@ -2,22 +2,24 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from msgspec import Meta
 
 from gnomon.service.settings.sources import (
     CONFIG,
     DEFAULT_PREFIX,
     Given,
-    extra,
+    Setting,
+    checked,
     of_environment,
     of_file,
     of_flags,
     of_pairs,
     shown,
-    wrong,
 )
 from gnomon.shadow import UsageError
 
@@ -25,26 +27,26 @@ MIB = 1024 * 1024
 
 logger = logging.getLogger("gnomon.service")
 
-Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[tuple[Text, ...], Field(strict=False)]  # a list is taken, too
+Text = Annotated[str, Meta(min_length=1)]
+Texts = tuple[Text, ...]  # a list is taken, too
 
 
 def _setting(
     default: Any, unit: str, help: str, secret: bool = False, expected: str | None = None, **bounds: Any
 ) -> Any:
-    more: dict[str, Any] = {"unit": unit, "secret": secret, "expected": expected}
-    return Field(default, description=help, json_schema_extra=more, repr=not secret, **bounds)
+    told = {"told": (unit, help, secret, expected, bounds)}
+    return field(default_factory=dict, metadata=told) if default == {} else field(default=default, metadata=told)
 
 
-class Settings(BaseModel):
-    """The settings by name. `load_settings` reads them from where users write them."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Settings:
+    """The settings by name. `load_settings` reads them from where users write them. UsageError for a wrong value.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    _places: dict[str, str] = PrivateAttr(default_factory=dict)  # by setting, and by setting and index
-    _overridden: list[str] = PrivateAttr(default_factory=list)
+    `places` says where each was given, by setting, and by setting and index. `overridden` has a line for each setting
+    of the file that a variable replaces by another value: both places, both values."""
 
     indexes: Texts = _setting(
-        ...,
+        MISSING,
         "list",
         "The indexes that are served, each a path or URL, or `NAME=` and one; the first is the default.",
         min_length=1,
@@ -62,7 +64,7 @@ class Settings(BaseModel):
         "path",
         "The path under which a proxy serves the service, like `/gnomon`, whether the proxy removes it or not.",
         expected="a path like /gnomon, with no slash at its end",
-        pattern=r"^((/[A-Za-z0-9_.~-]+)+)?$",
+        pattern=r"^((/[A-Za-z0-9_.~-]+)+)?\Z",
     )
     workers: int = _setting(1, "processes", "How many processes answer, each with caches of its own.", ge=1, le=256)
     hang_seconds: float = _setting(
@@ -183,6 +185,16 @@ class Settings(BaseModel):
         False, "flag", "Whether the access log shows keys; else the route stands for the path, and `-` for key values."
     )
     shutdown_seconds: int = _setting(30, "seconds", "How long running requests may take to end after a signal.", ge=0)
+    places: Mapping[str, str] = field(default_factory=dict)
+    overridden: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, setting in FIELDS.items():
+            object.__setattr__(self, name, checked(Given(getattr(self, name), self.where(name)), setting))
+
+    def __repr__(self) -> str:
+        shown = (name for name, setting in FIELDS.items() if not setting.secret)
+        return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def is_catalog(self) -> bool:
@@ -192,21 +204,20 @@ class Settings(BaseModel):
     def where(self, name: str, index: str = "") -> str:
         """Where a setting was given, for errors: its flag, its variable, or its file with line and key. With `index`,
         the place of the value for this index."""
-        return self._places.get(f"{name}.{index}") or self._places.get(name, f"setting {name}")
+        return self.places.get(f"{name}.{index}") or self.places.get(name, f"setting {name}")
 
     def is_given(self, name: str) -> bool:
         """Whether a setting was given anywhere; else it has its default."""
-        return name in self._places
-
-    @property
-    def overridden(self) -> Sequence[str]:
-        """One line for each setting of the file that a variable replaces by another value: both places, both values."""
-        return tuple(self._overridden)
+        return name in self.places
 
     def log_overridden(self) -> None:
-        """Log these lines as warnings."""
-        for line in self._overridden:
+        """Log the lines of `overridden` as warnings."""
+        for line in self.overridden:
             logger.warning("%s", line)
+
+
+_KINDS = get_type_hints(Settings, include_extras=True)
+FIELDS = {one.name: Setting(_KINDS[one.name], one) for one in fields(Settings) if one.metadata}
 
 
 def load_settings(
@@ -223,43 +234,34 @@ def load_settings(
     for commands that take an index of their own: they need no `indexes`.
 
     UsageError names the flag, the variable, or the file with its key, what was found and what is expected."""
-    fields, variables = Settings.model_fields, os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     path, where = (config, "--config") if config is not None else (variables.get(CONFIG), CONFIG)
     if path is None:
         path, where = found, ""
-    file: dict[str, Given] = of_file(path, fields, where) if path is not None else {}
-    by_variable = of_environment(variables, fields)
-    stronger = of_pairs(pairs, fields) | of_flags(flags or {}, fields)
-    given = of_environment(variables, fields, DEFAULT_PREFIX) | file | by_variable | stronger
+    file: dict[str, Given] = of_file(path, FIELDS, where) if path is not None else {}
+    by_variable = of_environment(variables, FIELDS)
+    stronger = of_pairs(pairs, FIELDS) | of_flags(flags or {}, FIELDS)
+    given = of_environment(variables, FIELDS, DEFAULT_PREFIX) | file | by_variable | stronger
     if "indexes" not in given and needs_index:
         raise UsageError(
             "no index is given: name one on the command line, like /data/index, in GNOMON_INDEXES, or in the "
             "file of --config"
         )
+    places = {name: one.where for name, one in given.items()}
+    places |= {f"{name}.{index}": at for name, one in given.items() for index, at in one.by_index.items()}
     values = {name: one.value for name, one in given.items()}
-    try:
-        settings = Settings(**(values if needs_index else {"indexes": ["."], **values}))
-    except ValidationError as error:
-        name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-        field = fields[name]
-        raise wrong(given[name], field, extra(field).get("secret", False)) from None
-    for name, one in given.items():
-        settings._places[name] = one.where
-        settings._places.update((f"{name}.{index}", where) for index, where in one.by_index.items())
-    for name in fields:
-        if name in file and name in by_variable and name not in stronger:
-            settings._overridden += _overridden(settings, name, by_variable[name], file[name])
-    return settings
+    settings = Settings(**(values if needs_index else {"indexes": ["."], **values}), places=places)
+    both = [name for name in FIELDS if name in file and name in by_variable and name not in stronger]
+    lines = [line for name in both for line in _overridden(settings, name, by_variable[name], file[name])]
+    return replace(settings, overridden=tuple(lines))
 
 
-def _overridden(settings: Settings, name: str, variable: Given, file: Given) -> list[str]:
+def _overridden(settings: Settings, name: str, variable: Given, file: Given) -> Iterator[str]:
     """The line that says that a variable replaces a setting of the file; none where both say the same."""
-    try:  # the table makes 5.0 of 5, and a tuple of a list
-        same = getattr(Settings(**{**settings.model_dump(), name: file.value}), name) == getattr(settings, name)
-    except ValidationError:
-        same = False
-    if same:
-        return []
-    if extra(Settings.model_fields[name]).get("secret", False):
-        return [f"{variable.where} replaces {file.where} (the values are not shown)"]
-    return [f"{variable.where}={shown(variable.value, False)} replaces {file.where} = {shown(file.value, False)}"]
+    with suppress(UsageError):  # the table makes 5.0 of 5, and a tuple of a list
+        if checked(file, FIELDS[name]) == getattr(settings, name):
+            return
+    if FIELDS[name].secret:
+        yield f"{variable.where} replaces {file.where} (the values are not shown)"
+    else:
+        yield f"{variable.where}={shown(variable.value, False)} replaces {file.where} = {shown(file.value, False)}"

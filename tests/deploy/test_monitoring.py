@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -268,8 +268,11 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     services = {"GnomonDown": free_port()}
     with ExitStack() as stack:
         for name in (WELL, *BROKEN):
-            settings = make_crawl(folder / name).model_copy(
-                update={"tokens_file": str(folder / name / "tokens"), "refresh_seconds": 0.2, "coverage_seconds": 0.5}
+            settings = replace(
+                make_crawl(folder / name),
+                tokens_file=str(folder / name / "tokens"),
+                refresh_seconds=0.2,
+                coverage_seconds=0.5,
             )
             (folder / name / "tokens").write_text(f"{kept.line}\n")
             if name == WELL:

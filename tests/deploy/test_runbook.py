@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gnomon.service.settings.sources import DEFAULT_PREFIX, PREFIX
-from gnomon.service.settings.table import Settings
+from gnomon.service.settings.table import FIELDS
 from tests.deploy.deployed import (
     DEPLOY,
     blocks,
@@ -65,7 +65,7 @@ def test_a_command_within_a_sentence_has_its_options() -> None:
 
 
 def test_variables_of_the_environment_are_settings() -> None:
-    names = [name.upper() for name in Settings.model_fields]
+    names = [name.upper() for name in FIELDS]
     known = {prefix + name for prefix in (PREFIX, DEFAULT_PREFIX) for name in names} | {CONFIG}
     for path, text in TEXTS.items():
         assert set(re.findall(rf"\b{PREFIX}[A-Z_]+\b", text)) <= known, path
@@ -74,7 +74,7 @@ def test_variables_of_the_environment_are_settings() -> None:
 def test_words_with_an_underscore_are_settings_or_metrics(tmp_path: Path) -> None:
     words = {span for span in spans(PAGE) if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)}
     assert "cache_bytes" in words
-    assert words - set(Settings.model_fields) - OTHERS <= exposed(tmp_path)
+    assert words - set(FIELDS) - OTHERS <= exposed(tmp_path)
 
 
 def test_metrics_that_are_named_are_there(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    settings = make_crawl(tmp_path).model_copy(
-        update={"port": 0, "workers": 2, "refresh_seconds": 0.1, "access_log": False}
-    )
+    settings = replace(make_crawl(tmp_path), port=0, workers=2, refresh_seconds=0.1, access_log=False)
     with started(settings) as service:
         yield Place(tmp_path, service)
 

@@ -1,5 +1,6 @@
 """A service in separate processes: start, requests, end."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -15,10 +17,10 @@ from gnomon.service.settings.table import Settings
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
+import json, sys
 from gnomon.service.process.server import run
 from gnomon.service.settings.table import Settings
-run(Settings.model_validate_json(sys.argv[1]))
+run(Settings(**json.loads(sys.argv[1])))
 """
 SECONDS = 120.0
 
@@ -27,7 +29,7 @@ class Service:
     """A supervisor with its workers, in separate processes."""
 
     def __init__(self, settings: Settings, variables: Mapping[str, str] | None = None) -> None:
-        command = [sys.executable, "-c", PROGRAM, settings.model_dump_json()]
+        command = [sys.executable, "-c", PROGRAM, json.dumps(asdict(settings))]
         environment = {**os.environ, **(variables or {})}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True)
         assert self.process.stdout is not None

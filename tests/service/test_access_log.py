@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_no_key_is_logged_unless_asked_for(crawl_settings: Settings, tmp_path: P
     [line] = logged(crawl_settings, tmp_path / "log", ("GET", target, None))
     assert line["target"] == shown
     assert "alice" not in json.dumps(line)
-    [line] = logged(crawl_settings.model_copy(update={"log_keys": True}), tmp_path / "keys", ("GET", target, None))
+    [line] = logged(replace(crawl_settings, log_keys=True), tmp_path / "keys", ("GET", target, None))
     assert line["target"] == target[:1000]
 
 
@@ -125,11 +126,11 @@ def test_probes_that_are_answered_well_are_left_out_and_the_log_may_be_off(
     assert logged(crawl_settings, tmp_path / "log", *probes) == []
     [line] = logged(crawl_settings, tmp_path / "log", ("DELETE", "/healthz", None))
     assert line["status"] == 405
-    off = crawl_settings.model_copy(update={"access_log": False})
+    off = replace(crawl_settings, access_log=False)
     assert logged(off, tmp_path / "off", ("GET", "/rows/second", None)) == []
 
 
 def test_a_request_that_is_refused_says_why(crawl_settings: Settings, tmp_path: Path) -> None:
-    small = crawl_settings.model_copy(update={"max_batch_keys": 1})
+    small = replace(crawl_settings, max_batch_keys=1)
     [line] = logged(small, tmp_path / "log", ("POST", "/rows", {"keys": ["a", "b"]}))
     assert (line["status"], line["rejected"]) == (413, "request_too_large")

@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_409_a_source_file_that_changed_is_refused(own: Client, tmp_path: Path) 
 
 
 def test_413_too_many_keys_and_too_large_a_body(crawl_settings: Settings) -> None:
-    client = Client(crawl_settings.model_copy(update={"max_batch_keys": 2, "max_body_bytes": 100}))
+    client = Client(replace(crawl_settings, max_batch_keys=2, max_body_bytes=100))
     body = assert_shape(client.post({"keys": ["a"] * 3}), 413, "Request too large", "/rows")
     assert body["detail"] == "3 keys; at most 2 in one batch (setting max_batch_keys)"
     assert_shape(client.post({"keys": ["a" * 100]}), 413, "Request too large", "/rows")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def with_tools(settings: Settings, **more: Any) -> Settings:
-    return settings.model_copy(update={"mcp": True, **more})
+    return replace(settings, mcp=True, **more)
 
 
 def over_http(port: int, work: Callable[[Client], Awaitable[Any]], token: str = "", mode: Any = "auto") -> Any:

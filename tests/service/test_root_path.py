@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def behind_root_path(settings: Settings) -> tuple[ASGIApp, Starlette]:
 
 
 def by_setting(settings: Settings) -> tuple[ASGIApp, Starlette]:
-    app = create_app(settings.model_copy(update={"root_path": "/gnomon"}))
+    app = create_app(replace(settings, root_path="/gnomon"))
     return app, app
 
 
@@ -82,7 +83,7 @@ def test_a_proxy_may_remove_the_root_path_of_the_setting_or_keep_it(crawl_settin
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_what_needs_no_token_needs_none_under_a_prefix(tmp_path: Path, wrap: Wrap) -> None:
     secret, token = new_token("reader")
-    asked = client(wrap, make_crawl(tmp_path).model_copy(update={"tokens": (token.line,)}))
+    asked = client(wrap, replace(make_crawl(tmp_path), tokens=(token.line,)))
     for path in ("/", "/docs", "/page/app.js", "/healthz", "/readyz", "/openapi.json"):
         assert asked.get(f"/gnomon{path}").status_code == 200, path
     assert "script-src 'self'" in asked.get("/gnomon/").headers["content-security-policy"]
@@ -115,7 +116,7 @@ def test_requests_of_a_mounted_app_are_counted_by_their_route(crawl_settings: Se
 
 
 def test_a_mounted_app_follows_new_snapshots_though_its_lifespan_does_not_run(tmp_path: Path) -> None:
-    settings = make_crawl(tmp_path).model_copy(update={"refresh_seconds": 0.01})
+    settings = replace(make_crawl(tmp_path), refresh_seconds=0.01)
     outer, inner = mounted(settings)
     asked = Client(settings, inner, follows=True)
     asked.app = outer  # type: ignore[assignment]
@@ -131,7 +132,7 @@ def test_a_mounted_app_follows_new_snapshots_though_its_lifespan_does_not_run(tm
 
 
 def test_a_server_with_a_root_path_answers_keys_by_path(tmp_path: Path) -> None:
-    with live(make_crawl(tmp_path).model_copy(update={"root_path": "/gnomon"})) as running:
+    with live(replace(make_crawl(tmp_path), root_path="/gnomon")) as running:
         for target in ("/gnomon/rows/a%252Fb", "/rows/a%252Fb", "/gnomon/healthz"):
             with running.connect() as connection:
                 connection.sendall(request(target))

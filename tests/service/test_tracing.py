@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -149,7 +150,7 @@ def test_the_instrumentations_of_opentelemetry_would_write_the_path_into_these_a
     settings: Settings, exporter: tuple[InMemorySpanExporter, TracerProvider]
 ) -> None:
     spans, provider = exporter
-    app = create_app(settings.model_copy(update={"log_keys": True}))
+    app = create_app(replace(settings, log_keys=True))
     assert ask(by_middleware(app, provider), requests_with_keys("")[3:4]) == [200]
     [span] = [one for one in spans.get_finished_spans() if "http.url" in (one.attributes or {})]
     named = {name for name, value in (span.attributes or {}).items() if "secret" in str(value)}
@@ -160,7 +161,7 @@ def test_with_log_keys_spans_keep_the_path_and_the_query(
     settings: Settings, exporter: tuple[InMemorySpanExporter, TracerProvider]
 ) -> None:
     spans, provider = exporter
-    app = by_itself(create_app(settings.model_copy(update={"log_keys": True})), provider)
+    app = by_itself(create_app(replace(settings, log_keys=True)), provider)
     assert ask(app, requests_with_keys("")[:1]) == [200]
     [span] = [one for one in spans.get_finished_spans() if one.kind is trace.SpanKind.SERVER]
     assert (span.attributes or {})["url.path"] == f"/rows/{KEY}"

@@ -4,6 +4,7 @@ import copy
 import datetime as dt
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_a_token_of_an_index_that_is_not_served_learns_of_no_other(tmp_path: Pat
     other, of_other = new_token("stray", ["gone"])
     crawl = make_crawl(tmp_path)
     indexes = (*crawl.indexes, f"hidden={crawl.indexes[0]}")
-    client = Client(crawl.model_copy(update={"indexes": indexes, "tokens": (token.line, of_other.line)}))
+    client = Client(replace(crawl, indexes=indexes, tokens=(token.line, of_other.line)))
     told = [client.get("/indexes/gone/rows/x", {"Authorization": f"Bearer {one}"}) for one in (secret, other)]
     assert [answer.status_code for answer in told] == [404, 404]
     assert [answer.json()["detail"] for answer in told] == [
@@ -216,9 +217,7 @@ def test_without_tokens_all_may_ask_all(crawl: Client) -> None:
 
 @pytest.fixture
 def counted(crawl_settings: Settings) -> Callable[..., Client]:
-    return lambda **more: Client(
-        crawl_settings.model_copy(update={"requests_per_second": 0.001, "request_burst": 3, **more})
-    )
+    return lambda **more: Client(replace(crawl_settings, **{"requests_per_second": 0.001, "request_burst": 3, **more}))
 
 
 def test_429_says_when_to_come_again_and_counts_each_address_alone(counted: Callable[..., Client]) -> None:
@@ -288,5 +287,5 @@ def test_no_answer_and_no_log_holds_a_token(guarded: Guarded, caplog: pytest.Log
 def test_a_token_for_an_index_that_there_is_not_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, token = new_token("desk", ["pagess"])
     made = make_crawl(tmp_path)
-    Client(made.model_copy(update={"tokens": (token.line,)}))
+    Client(replace(made, tokens=(token.line,)))
     assert "token desk is for index pagess, which is not served" in caplog.text

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_without_settings_no_token_is_needed() -> None:
 
 def test_tokens_come_from_the_settings_and_the_file(tmp_path: Path) -> None:
     settings = of_file(tmp_path / "tokens", line("ann"))
-    both = Tokens(settings.model_copy(update={"tokens": (line("bob", "other"),)}))
+    both = Tokens(replace(settings, tokens=(line("bob", "other"),)))
     for secret, name in ((SECRET, "ann"), ("other", "bob")):
         found = both.find(secret)
         assert found is not None
@@ -114,7 +115,7 @@ def test_tokens_come_from_the_settings_and_the_file(tmp_path: Path) -> None:
 
 
 def test_one_hash_in_settings_and_file_is_refused(tmp_path: Path) -> None:
-    settings = of_file(tmp_path / "tokens", line("ann")).model_copy(update={"tokens": (line("bob"),)})
+    settings = replace(of_file(tmp_path / "tokens", line("ann")), tokens=(line("bob"),))
     with pytest.raises(UsageError, match=r"tokens: line 1: its hash stands among the other tokens, too"):
         Tokens(settings)
 
@@ -189,7 +190,7 @@ def test_trouble_with_a_file_given_by_a_relative_path_says_the_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tokens = Tokens(of_file(tmp_path / "tok", line("ann")).model_copy(update={"tokens_file": "tok"}))
+    tokens = Tokens(replace(of_file(tmp_path / "tok", line("ann")), tokens_file="tok"))
     of_file(tmp_path / "tok", "ann")
     tokens.look()
     assert tokens.trouble is not None

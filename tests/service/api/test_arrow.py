@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_head_tells_the_media_type_of_the_answer(crawl: Client) -> None:
 
 
 def test_an_answer_beyond_a_limit_is_refused(crawl_settings: Settings) -> None:
-    client = Client(crawl_settings.model_copy(update={"max_rows": 2}))
+    client = Client(replace(crawl_settings, max_rows=2))
     response = client.get(f"/rows/{TWICE}", ACCEPT)
     assert (response.status_code, response.json()["title"]) == (413, "Answer too large")
     assert "the key has 3 rows" in response.json()["detail"]
@@ -196,7 +197,7 @@ def test_a_folder_of_values_gives_arrow_too(tmp_path: Path) -> None:
 
 
 def test_hidden_columns_are_not_given(crawl_settings: Settings) -> None:
-    client = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ("n", "raw")}}))
+    client = Client(replace(crawl_settings, hidden_columns={"shadow": ("n", "raw")}))
     answer = table(client.get("/rows/second", ACCEPT))
     assert answer.schema.names == ["url", "price", "at", "dt"]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,10 @@ def test_the_bounds_of_an_answer_are_those_of_all_its_pieces(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_pieces(monkeypatch)
-    few = Client(crawl_settings.model_copy(update={"max_rows": 4}))
+    few = Client(replace(crawl_settings, max_rows=4))
     results = few.post({"keys": ["second"] * 6}).json()["results"]
     assert [one.get("count", one.get("error", {}).get("status")) for one in results] == [1, 1, 1, 1, 413, 413]
-    small = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
+    small = Client(replace(crawl_settings, max_answer_bytes=1024))
     results = small.post({"keys": ["second"] * 30}).json()["results"]
     answered = [one for one in results if "rows" in one]
     assert 3 < len(answered) < 30

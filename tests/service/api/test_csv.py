@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -94,7 +95,7 @@ def test_a_failure_is_a_problem(crawl: Client, target: str, status: int, title: 
 
 
 def test_a_hidden_column_is_not_there_and_limits_hold(crawl_settings: Settings) -> None:
-    hiding = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ["raw"]}, "max_rows": 2}))
+    hiding = Client(replace(crawl_settings, hidden_columns={"shadow": ["raw"]}, max_rows=2))
     header, _ = table(hiding.get("/rows/second", CSV))
     assert "raw" not in header
     assert hiding.get(f"/rows/{TWICE}", CSV).status_code == 413

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_snapshots_are_told_oldest_first_and_a_damaged_one_by_its_number(tmp_pat
 
 def test_snapshots_are_looked_for_again_and_only_now_and_then(tmp_path: Path) -> None:
     settings = make_crawl(tmp_path)
-    often, seldom = (Client(settings.model_copy(update={"refresh_seconds": s})) for s in (1e-9, 3600.0))
+    often, seldom = (Client(replace(settings, refresh_seconds=s)) for s in (0.01, 3600.0))
     assert [len(description(client, "shadow")["snapshots"]) for client in (often, seldom)] == [1, 1]
     add_day(tmp_path, "2026-01-03", ["third"])
     assert [len(description(client, "shadow")["snapshots"]) for client in (often, seldom)] == [2, 1]
@@ -115,7 +116,7 @@ def test_snapshots_are_looked_for_again_and_only_now_and_then(tmp_path: Path) ->
 
 
 def test_an_index_is_described_while_its_snapshots_cannot_be_listed(tmp_path: Path) -> None:
-    client = Client(make_crawl(tmp_path).model_copy(update={"refresh_seconds": 1e-9}))
+    client = Client(replace(make_crawl(tmp_path), refresh_seconds=0.01))
     assert len(description(client, "shadow")["snapshots"]) == 1
     shutil.rmtree(tmp_path / "shadow" / "_shadow")
     assert [one["snapshot"] for one in description(client, "shadow")["snapshots"]] == [1]

@@ -1,5 +1,6 @@
 """service/api/pages.py: the headers of every answer, and the origins with access."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("way")
 
 @pytest.fixture(scope="module")
 def client(crawl_settings: Settings) -> Client:
-    app = Client(crawl_settings.model_copy(update={"cors_origins": (ORIGIN, "http://localhost:3000")}))
+    app = Client(replace(crawl_settings, cors_origins=(ORIGIN, "http://localhost:3000")))
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
@@ -61,7 +62,7 @@ def test_every_answer_of_the_api_has_them(client: Client, method: str, target: s
 
 def test_refused_answers_have_them_too(crawl_settings: Settings) -> None:
     update = {"tokens": ("ann sha256:" + "0" * 64,), "requests_per_second": 0.001, "request_burst": 1}
-    client = Client(crawl_settings.model_copy(update=update))
+    client = Client(replace(crawl_settings, **update))
     for status in (401, 429):
         answer = client.get("/rows/a")
         assert answer.status_code == status
@@ -151,7 +152,7 @@ def test_an_origin_that_is_not_listed_reads_nothing(client: Client, origin: str)
 
 def test_a_preflight_is_answered_without_a_token(crawl_settings: Settings) -> None:
     update = {"tokens": ("ann sha256:" + "0" * 64,), "cors_origins": (ORIGIN,)}
-    answer = preflight(Client(crawl_settings.model_copy(update=update)), ORIGIN)
+    answer = preflight(Client(replace(crawl_settings, **update)), ORIGIN)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == ORIGIN
     assert answer.headers["access-control-allow-methods"] == "GET, HEAD, POST"

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -270,7 +271,7 @@ def test_steps_are_told_of_a_single_key_in_the_order_of_their_begin(crawl: Clien
 
 
 def test_steps_do_not_tell_the_values_of_hidden_partitions(crawl_settings: Settings) -> None:
-    hiding = Client(crawl_settings.model_copy(update={"hidden_columns": {"shadow": ("dt",)}}))
+    hiding = Client(replace(crawl_settings, hidden_columns={"shadow": ("dt",)}))
     answer = hiding.get(f"/rows/{TWICE}?_explain=true")
     assert (answer.status_code, "2026-01-0" in answer.text.partition('"explain"')[2]) == (200, False)
     refused = hiding.get(f"/rows/{TWICE}?_where=dt=2026-01-01")
@@ -291,7 +292,7 @@ def test_errors_of_a_batch_repeat_neither_its_target_nor_what_was_given(crawl: C
 
 
 def test_rows_beyond_a_limit_are_refused_with_how_many_there_are(crawl_settings: Settings) -> None:
-    few = Client(crawl_settings.model_copy(update={"max_rows": 2}))
+    few = Client(replace(crawl_settings, max_rows=2))
     problem = few.get(f"/rows/{TWICE}").json()
     assert (problem["status"], problem["title"]) == (413, "Answer too large")
     assert "the key has 3 rows" in problem["detail"]
@@ -299,7 +300,7 @@ def test_rows_beyond_a_limit_are_refused_with_how_many_there_are(crawl_settings:
     assert few.get(f"/rows/{TWICE}?_limit=2").json()["count"] == 3
     [large, small] = few.post({"keys": [TWICE, "second"]}).json()["results"]
     assert (large["error"]["status"], small["count"]) == (413, 1)
-    small_answers = Client(crawl_settings.model_copy(update={"max_answer_bytes": 1024}))
+    small_answers = Client(replace(crawl_settings, max_answer_bytes=1024))
     refused = small_answers.ask("POST", "/rows", {"keys": ["none"] * 100})
     assert (refused.status_code, "at most 1,024 (setting max_answer_bytes)" in refused.json()["detail"]) == (413, True)
 

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def running(crawl_settings: Settings) -> Iterator[Live]:
 @pytest.fixture(scope="module")
 def hasty(crawl_settings: Settings) -> Iterator[Live]:
     """A service with a short time limit for receiving requests."""
-    with live(crawl_settings.model_copy(update={"read_seconds": 0.2, "idle_seconds": 1})) as running:
+    with live(replace(crawl_settings, read_seconds=0.2, idle_seconds=1)) as running:
         yield running
 
 
@@ -104,7 +105,7 @@ def test_a_target_beyond_the_longest_is_414_and_shown_in_part(running: Live) -> 
 
 def test_a_target_of_more_bytes_than_the_parser_can_split_is_the_key_that_was_sent(crawl_settings: Settings) -> None:
     key = "k" * 70_000 + "?" * 40
-    with live(crawl_settings.model_copy(update={"max_key_bytes": 80_000})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, max_key_bytes=80_000)) as running, running.connect() as connection:
         connection.sendall(request("/rows/" + key.replace("?", "%3F") + "?_limit=1"))
         found = answer(connection)
     assert (found.status, found.json()["key"]) == (404, {"url": key})
@@ -148,7 +149,7 @@ def test_half_a_request_sent_ahead_takes_no_answer_back(
         return b"{}"
 
     answers_by(monkeypatch, work)
-    with live(crawl_settings.model_copy(update={"read_seconds": 0.1})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, read_seconds=0.1)) as running, running.connect() as connection:
         connection.sendall(request("/rows/first") + request("/rows/second") + b"GET /hea")
         assert [one.status for one in answers(connection, "GET", "GET")] == [200, 200]
 
@@ -260,7 +261,7 @@ def test_an_absolute_target_is_the_path_in_it(running: Live) -> None:
 
 
 def test_connections_beyond_the_limit_are_503_and_probes_answered(crawl_settings: Settings) -> None:
-    with live(crawl_settings.model_copy(update={"max_connections": 2})) as running:
+    with live(replace(crawl_settings, max_connections=2)) as running:
         held = [running.connect() for _ in range(2)]
         for connection in held:
             connection.sendall(request("/rows/second")[:-2])  # not idle: a part of its head is here
@@ -280,7 +281,7 @@ def test_connections_beyond_the_limit_are_503_and_probes_answered(crawl_settings
 
 
 def test_any_number_of_idle_connections_keeps_nobody_out(crawl_settings: Settings) -> None:
-    with live(crawl_settings.model_copy(update={"max_connections": 3})) as running, contextlib.ExitStack() as stack:
+    with live(replace(crawl_settings, max_connections=3)) as running, contextlib.ExitStack() as stack:
         held = [stack.enter_context(running.connect()) for _ in range(20)]
         for target in ("/healthz", "/readyz", "/metrics", "/rows/second"):
             connection = stack.enter_context(running.connect())
@@ -291,7 +292,7 @@ def test_any_number_of_idle_connections_keeps_nobody_out(crawl_settings: Setting
 
 
 def test_the_connection_that_is_idle_longest_makes_room(crawl_settings: Settings) -> None:
-    with live(crawl_settings.model_copy(update={"max_connections": 2})) as running, contextlib.ExitStack() as stack:
+    with live(replace(crawl_settings, max_connections=2)) as running, contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(running.connect()) for _ in range(2))
         for connection in (first, second, first):
             connection.sendall(request("/healthz"))
@@ -305,7 +306,7 @@ def test_the_connection_that_is_idle_longest_makes_room(crawl_settings: Settings
 
 def test_no_connection_is_closed_with_a_request_that_was_not_read_yet(crawl_settings: Settings) -> None:
     """Many clients connect and ask at once: those within the limit are answered, the others get 503."""
-    with live(crawl_settings.model_copy(update={"max_connections": 2})) as running, contextlib.ExitStack() as stack:
+    with live(replace(crawl_settings, max_connections=2)) as running, contextlib.ExitStack() as stack:
         gate, begun = threading.Event(), threading.Event()
         running.call_soon(lambda: begun.set() or gate.wait(60))
         assert begun.wait(60)
@@ -321,7 +322,7 @@ def test_no_connection_is_closed_with_an_answer_that_was_not_sent_yet(
 ) -> None:
     size = 20_000_000
     answers_by(monkeypatch, lambda served, key, options, hold: b"x" * size)
-    with live(crawl_settings.model_copy(update={"max_connections": 1})) as running, running.connect() as first:
+    with live(replace(crawl_settings, max_connections=1)) as running, running.connect() as first:
         first.sendall(request("/rows/large"))
         assert first.recv(1, socket.MSG_PEEK)  # the answer has begun
         with running.connect() as second:
@@ -342,7 +343,7 @@ def test_what_waits_for_a_thread_is_dropped_when_its_client_leaves(
         return b"{}"
 
     answers_by(monkeypatch, work)
-    with live(crawl_settings.model_copy(update={"threads": 1})) as running, running.connect() as first:
+    with live(replace(crawl_settings, threads=1)) as running, running.connect() as first:
         first.sendall(request("/rows/first"))
         assert begun.wait(60)
         with running.connect() as leaves:
@@ -376,7 +377,7 @@ def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
         return b"{}"
 
     answers_by(monkeypatch, work)
-    with live(crawl_settings.model_copy(update={"shutdown_seconds": 0})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, shutdown_seconds=0)) as running, running.connect() as connection:
         connection.sendall(request("/rows/hangs"))
         assert begun.wait(60)
         running.stop()
@@ -385,11 +386,11 @@ def test_a_request_that_hangs_does_not_keep_the_service_from_ending(
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_settings: Settings) -> None:
-    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, max_body_bytes=100)) as running, running.connect() as connection:
         connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n")
         found = answer(connection)
         assert (found.status, found.json()["title"]) == (413, "Request too large")
-    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, max_body_bytes=100)) as running, running.connect() as connection:
         connection.sendall(b"POST /rows HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + b"x" * 101)
         assert answer(connection).status == 413
 
@@ -398,7 +399,7 @@ def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(crawl_set
 def test_who_asks_to_close_sees_why_it_is_refused_before_its_body_is_read(crawl_settings: Settings, path: str) -> None:
     """A socket that is closed with unread bytes would discard the answer."""
     size = 8_000_000
-    with live(crawl_settings.model_copy(update={"max_body_bytes": 100})) as running, running.connect() as connection:
+    with live(replace(crawl_settings, max_body_bytes=100)) as running, running.connect() as connection:
         connection.sendall(request(path, "POST", "Connection: close", f"Content-Length: {size}"))
         for _ in range(8):
             connection.sendall(b"x" * (size // 8))

@@ -1,6 +1,7 @@
 """service/http/requests.py: the bytes of all bodies together, and paths that are decoded late."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -63,7 +64,7 @@ def test_a_long_path_is_decoded_only_for_a_caller_who_may_ask(
     token, hashed = new_token("tester")
     key = "a%/" * 1000
     target = f"{root_path}/rows/" + "".join(f"%{ord(character):02x}" for character in key)
-    with live(crawl_settings.model_copy(update={"tokens": [hashed.line], "root_path": root_path})) as running:
+    with live(replace(crawl_settings, tokens=[hashed.line], root_path=root_path)) as running:
         with running.connect() as stranger:
             stranger.sendall(request(target))
             refused = answer(stranger)

@@ -4,6 +4,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -35,9 +36,7 @@ def running(
     answers_by(monkeypatch, lambda served, key, options, hold: b"x" * SIZE)
     tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)} if request.param != "http" else {}
     with live(
-        crawl_settings.model_copy(
-            update={**tls, "idle_seconds": 2 if "short" in request.param else 300, "shutdown_seconds": 0}
-        )
+        replace(crawl_settings, **tls, idle_seconds=2 if "short" in request.param else 300, shutdown_seconds=0)
     ) as running:
         yield running
 
@@ -103,7 +102,7 @@ def test_a_client_that_leaves_the_end_of_tls_unanswered_loses_its_connection(
     monkeypatch.setattr(send_progress, "STALLED_SECONDS", 0.2)
     given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)}
     with (
-        live(crawl_settings.model_copy(update=given)) as running,
+        live(replace(crawl_settings, **given)) as running,
         files.client().wrap_socket(running.connect(), server_hostname="localhost") as client,
     ):
         assert isinstance(client, ssl.SSLSocket)

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -132,7 +133,7 @@ def test_plain_http_gets_no_answer_at_the_port_of_tls(port: int) -> None:
 @pytest.fixture
 def encrypted(files: Files, crawl_settings: Settings) -> Iterator[Live]:
     given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key), "max_connections": 2}
-    with live(crawl_settings.model_copy(update={**given, "read_seconds": 0.2})) as running:
+    with live(replace(crawl_settings, **given, read_seconds=0.2)) as running:
         yield running
 
 
@@ -145,7 +146,7 @@ def test_a_connection_without_a_handshake_is_counted_and_closed_after_its_time(e
 
 def test_any_number_of_connections_without_a_handshake_keeps_nobody_out(files: Files, crawl_settings: Settings) -> None:
     given = {"tls_certificate": str(files.certificate), "tls_key": str(files.key), "max_connections": 2}
-    with live(crawl_settings.model_copy(update=given)) as running, contextlib.ExitStack() as stack:
+    with live(replace(crawl_settings, **given)) as running, contextlib.ExitStack() as stack:
         held = [stack.enter_context(running.connect()) for _ in range(20)]
         for _ in range(3):
             connection = stack.enter_context(files.client().wrap_socket(running.connect(), server_hostname="localhost"))

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,7 @@ def test_looks_that_hang_do_not_pile_up_and_delay_neither_probes_nor_requests(
     crawl_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One look of each kind hangs. No second one starts, and answers come from memory."""
-    client = Client(crawl_settings.model_copy(update={"refresh_seconds": 0.01, "coverage_seconds": 0.01}))
+    client = Client(replace(crawl_settings, refresh_seconds=0.01, coverage_seconds=0.01))
     hang, begun = threading.Event(), threading.Semaphore(0)
 
     def hangs() -> None:

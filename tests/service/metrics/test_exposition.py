@@ -1,6 +1,7 @@
 """service/metrics/exposition.py: the metrics, their labels, and their sums over workers."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def test_what_look_ups_cost_is_counted(crawl_settings: Settings) -> None:
 
 
 def test_what_is_too_large_is_counted_as_rejected(crawl_settings: Settings) -> None:
-    client = Client(crawl_settings.model_copy(update={"max_batch_keys": 1}))
+    client = Client(replace(crawl_settings, max_batch_keys=1))
     assert client.post({"keys": ["a", "b"]}).status_code == 413
     assert scraped(client)["gnomon_rejected_total", (("reason", "request_too_large"),)] == 1
 
@@ -133,7 +134,7 @@ def test_caches_and_threads_and_what_is_open_are_told(crawl_settings: Settings) 
 
 
 def test_an_index_that_is_not_open_is_told(tmp_path: Path, crawl_settings: Settings) -> None:
-    missing = crawl_settings.model_copy(update={"indexes": (*crawl_settings.indexes, f"gone={tmp_path}")})
+    missing = replace(crawl_settings, indexes=(*crawl_settings.indexes, f"gone={tmp_path}"))
     found = samples(create_app(missing, patient=True).state.metrics.text())
     assert found["gnomon_index_open", (("index", "shadow"),)] == 1
     assert found["gnomon_index_open", (("index", "gone"),)] == 0

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -458,7 +459,7 @@ def test_a_first_visitor_is_offered_keys_to_try(page: Page, site: str) -> None:
 
 
 def test_an_index_that_shows_no_keys_offers_none(page: Page, lake: Path) -> None:
-    settings = make_orders(lake).model_copy(update={"hidden_columns": {"shadow": ["country"]}})
+    settings = replace(make_orders(lake), hidden_columns={"shadow": ["country"]})
     with serving(create_app(settings)) as address:
         with page.expect_response(lambda response: "_reverse=false" in response.url) as refused:
             page.goto(address)

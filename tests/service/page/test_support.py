@@ -3,6 +3,7 @@
 import decimal
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -220,7 +221,7 @@ def test_steps_that_are_alike_are_one_line_with_their_count(page: Page, desk: st
 
 def test_the_desk_is_used_by_path_prefix_too(page: Page, tmp_path: Path) -> None:
     settings = make_orders(tmp_path)
-    with serving(create_app(settings.model_copy(update={"root_path": "/gnomon"}))) as address:
+    with serving(create_app(replace(settings, root_path="/gnomon"))) as address:
         page.goto(f"{address}/gnomon/#/shadow/de/1")
         expect(value(page, "day")).to_have_text("2026-01-01")
         page.get_by_role("link", name="API").click()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -207,7 +208,7 @@ def test_an_address_that_is_taken_is_one_clear_line(crawl_settings: Settings) ->
             CannotListen,
             match=rf"cannot listen at 127.0.0.1, port {port} \(setting host, setting port\): .*; choose another",
         ):
-            run(crawl_settings.model_copy(update={"port": port}))
+            run(replace(crawl_settings, port=port))
 
 
 @pytest.mark.skipif(not kernel.COMPILED, reason="value maps are made by compiled loops")

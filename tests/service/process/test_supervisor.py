@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,7 @@ def messages(log: str) -> list[str]:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     made = make_crawl(tmp_path)
-    return made.model_copy(
-        update={"port": 0, "workers": 2, "refresh_seconds": 0.05, "shutdown_seconds": 20, "access_log": False}
-    )
+    return replace(made, port=0, workers=2, refresh_seconds=0.05, shutdown_seconds=20, access_log=False)
 
 
 def test_workers_are_started_replaced_and_ended_and_nobody_notices(settings: Settings, tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ def test_a_worker_whose_event_loop_stands_still_is_killed_and_replaced(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCKED_BY_SIGNAL)
     variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    with started(settings.model_copy(update={"hang_seconds": HANG_SECONDS}), variables) as service:
+    with started(replace(settings, hang_seconds=HANG_SECONDS), variables) as service:
         [hung, other] = service.workers()
         os.kill(hung, number)
         until(lambda: hung not in service.workers() and len(service.workers()) == 2)
@@ -111,7 +110,7 @@ def test_a_worker_whose_event_loop_stands_still_is_killed_and_replaced(
 
 
 def test_nobody_is_killed_where_the_supervisor_was_stopped_with_its_workers(settings: Settings) -> None:
-    with started(settings.model_copy(update={"hang_seconds": HANG_SECONDS})) as service:
+    with started(replace(settings, hang_seconds=HANG_SECONDS)) as service:
         workers = service.workers()
         everybody = [service.process.pid, *workers]
         for process in everybody:
@@ -126,7 +125,7 @@ def test_nobody_is_killed_where_the_supervisor_was_stopped_with_its_workers(sett
 
 
 def test_a_worker_that_hangs_is_left_alone_where_the_setting_says_never(settings: Settings) -> None:
-    with started(settings.model_copy(update={"hang_seconds": 0.0})) as service:
+    with started(replace(settings, hang_seconds=0.0)) as service:
         workers = service.workers()
         [hung, _] = workers
         os.kill(hung, signal.SIGSTOP)

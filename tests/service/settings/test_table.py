@@ -2,13 +2,14 @@
 
 import pickle
 import re
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnomon.service.settings.sources import PREFIX
-from gnomon.service.settings.table import Settings, extra, load_settings
+from gnomon.service.settings.table import FIELDS, Settings, load_settings
 from gnomon.shadow import UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
@@ -18,10 +19,9 @@ SECRET = "nightly sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef7
 def settings_table() -> str:
     """The settings as the Markdown table of `docs/reference/settings.md`."""
     lines = ["| setting | variable | unit | default | what it does |", "|---|---|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        unit = extra(field)["unit"]
-        default = "required" if field.is_required() else f"`{_shown(field.default)}`"
-        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {unit} | {default} | {field.description} |")
+    for name, field in FIELDS.items():
+        default = "required" if field.default is MISSING else f"`{_shown(field.default)}`"
+        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {field.unit} | {default} | {field.help} |")
     return "\n".join(lines) + "\n"
 
 
@@ -36,12 +36,10 @@ def test_the_docs_page_shows_the_table() -> None:
 
 
 def test_each_setting_has_a_unit_and_one_sentence() -> None:
-    for name, field in Settings.model_fields.items():
-        assert isinstance(field.json_schema_extra, dict), name
-        assert field.json_schema_extra["unit"], name
-        assert field.description is not None
-        assert field.description.endswith("."), name
-        assert ". " not in field.description, name
+    for name, field in FIELDS.items():
+        assert field.unit, name
+        assert field.help.endswith("."), name
+        assert ". " not in field.help, name
 
 
 def test_only_this_machine_is_listened_to_unless_told() -> None:
