@@ -62,7 +62,7 @@ def create_app(
     ]
     app = _App(middleware=layers, lifespan=_lifespan)
     app.router.redirect_slashes = False  # /rows/ asks for the empty key
-    app.state.service, app.state.guard, app.state.at_end = service, guard, _nothing
+    app.state.service, app.state.guard, app.state.at_end = service, guard, lambda: None
     app.state.metrics, app.state.following, app.state.plans, app.state.close = metrics, following, plans, None
     (_add_rows if plans is None else _add_catalog)(app, settings)
     app.add_route("/metrics", _metrics)
@@ -123,10 +123,6 @@ def app_of_environment() -> Starlette:
     app.state.at_end = partial(logs.stop, lines)
     atexit.register(logs.stop, lines)  # for hosts that do not run the lifespan
     return app
-
-
-def _nothing() -> None:
-    """Do nothing at the end of an app whose caller closes the log."""
 
 
 class _Failures:

@@ -11,6 +11,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ from starlette.responses import Response
 
 from gnomon.base.errors import GnomonError, composed
 from gnomon.service import costs
-from gnomon.shadow import to_json
 from gnomon.shadow.errors import (
     BTreeError,
     IndexBehind,
@@ -40,6 +40,7 @@ from gnomon.shadow.errors import (
     UnsupportedFormat,
     UsageError,
 )
+from gnomon.shadow.values import json_value, to_json
 
 MOST_CHARACTERS = 2000  # of a redacted text
 MOST_READ = 64 * 1024  # of a text before it is redacted
@@ -392,7 +393,10 @@ def target(request: Request) -> str:
 def encode(value: Any) -> bytes:
     """The bytes of an answer. A lone surrogate, which has no UTF-8 form, stays the escape it came as. A Struct gives an
     object of its members; members that are UNSET are left out."""
-    return to_json(_plain(value)).encode("utf-8", "backslashreplace")
+    plain = json_value(_plain(value))
+    with suppress(UnicodeEncodeError):
+        return msgspec.json.encode(plain)
+    return to_json(plain).encode("utf-8", "backslashreplace")
 
 
 def _plain(value: Any) -> Any:
@@ -401,6 +405,5 @@ def _plain(value: Any) -> Any:
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
         return {name: _plain(member) for name, member in value.items() if member is not msgspec.UNSET}
-    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
-        return [_plain(member) for member in value]
-    return value
+    has_structs = isinstance(value, list) and value and isinstance(value[0], msgspec.Struct)
+    return [_plain(member) for member in value] if has_structs else value

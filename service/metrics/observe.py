@@ -137,8 +137,7 @@ class WatchedApp:
 
     def _template(self, scope: Scope) -> str:
         """The path of the route, with the names of its parameters. So it has no more values than there are routes."""
-        template: str = getattr(scope.get("route"), "path_format", OTHER)
-        return template
+        return str(getattr(scope.get("route"), "path_format", OTHER))
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -23,7 +23,7 @@ from gnomon.shadow.values.key_columns import (
     typed_keys,
 )
 from gnomon.shadow.values.key_formats import has_form, read_key, shown_key
-from gnomon.shadow.values.row_values import csv_fields, of_plain, python_values, to_json
+from gnomon.shadow.values.row_values import csv_fields, json_value, of_plain, python_values, to_json
 from gnomon.shadow.values.spark_sql import key_filter
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "given_keys",
     "has_form",
     "is_text",
+    "json_value",
     "key_batch",
     "key_filter",
     "key_names",

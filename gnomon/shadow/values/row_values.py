@@ -192,7 +192,7 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> Any:
     return mapping if len(mapping) == len(pairs) else [list(pair) for pair in pairs]
 
 
-def _json_default(value: object) -> object:
+def _json_other(value: object) -> object:
     convert = _JSON.get(type(value))
     if convert is None:
         convert = next((convert for kind, convert in _JSON.items() if isinstance(value, kind)), str)
@@ -216,24 +216,24 @@ _JSON: dict[type, Callable[[Any], object]] = {
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
-def _plain(value: Any) -> Any:
-    """The value with NaN, infinities and keys that are not text replaced, since JSON does not have them."""
+def json_value(value: Any) -> Any:
+    """The value as JSON has it: of texts, numbers, true, false, null, lists and dictionaries."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, float):
         return json_float(value)
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
-            return {key: _plain(item) for key, item in value.items()}
-        return [[_plain(key), _plain(item)] for key, item in value.items()]
+            return {key: json_value(item) for key, item in value.items()}
+        return [[json_value(key), json_value(item)] for key, item in value.items()]
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+        return [json_value(item) for item in value]
+    return value if isinstance(value, (str, int)) else _json_other(value)
 
 
 def to_json(value: Any) -> str:
     """A row, or anything made of rows, as JSON text on one line."""
-    return json.dumps(_plain(value), default=_json_default, ensure_ascii=False, allow_nan=False)
+    return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 def csv_fields(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
