@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -22,7 +21,7 @@ Wrap = Callable[[Settings], tuple[ASGIApp, Starlette]]
 
 
 def mounted(settings: Settings) -> tuple[ASGIApp, Starlette]:
-    host, app = FastAPI(), create_app(settings)
+    host, app = Starlette(), create_app(settings)
     host.mount("/gnomon", app)
     return host, app
 
