@@ -28,8 +28,8 @@ class Command(NamedTuple):
     extra: str = ""
 
 
-# Arrow's default, mimalloc, takes jobs a quarter more memory and a sixth more time.
-MEMORY_POOL = "system"
+# Arrow's own, mimalloc, takes jobs a quarter more memory and a sixth more time. Commands that answer for days keep it.
+MEMORY_POOL, SERVERS = "system", {"serve", "catalog", "mcp"}
 COMPLETING = "_GNOMON_COMPLETE"  # the variable of the command line library
 CHECKERS_WORDS = (
     ("Value error, ", ""),
@@ -226,11 +226,11 @@ def options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 1 a key not found, 2 wrong usage, 3 any other error."""
-    if arguments is None:  # for pyarrow, which is not yet imported, also in the processes that a command starts
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", MEMORY_POOL)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON lines are UTF-8, whatever the terminal's encoding
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and not SERVERS & {*words}:  # before pyarrow is imported, also by processes of a command
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", MEMORY_POOL)
     options_end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:options_end]
     if debug:

@@ -36,7 +36,10 @@ OF_SERVERS = {
     *("asyncio", "multiprocessing", "http.client", "urllib.request", "msgspec", "typer", "gnomon.commands"),
     *("pydantic", "starlette", "uvicorn", "opentelemetry", "prometheus_client", "gnomon.service"),
 }
-NOT_TO_SERVE = {"typer", "pydantic", "gnomon.commands", "mcp", "httpx", "jinja2", "starlette.testclient", "starlette.templating"}
+NOT_TO_SERVE = {
+    *("typer", "pydantic", "fastapi", "gnomon.commands", "mcp", "httpx", "jinja2"),
+    *("starlette.testclient", "starlette.templating"),
+}
 
 OPEN = "import gnomon; index = gnomon.open_index(sys.argv[1]); index.contains('7'); told(); index.fetch('7'); told()"
 SERVE = (

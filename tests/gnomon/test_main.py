@@ -101,15 +101,18 @@ def test_the_shell_gets_no_error_for_a_command_whose_extra_is_missing() -> None:
     assert completed("bash", "gnomon serve --", missing=("starlette", "pyspark")) == []
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [(None, "system"), ("mimalloc", "mimalloc")])
-def test_a_command_takes_the_memory_pool_that_jobs_need_unless_the_user_names_one(
-    chosen: str | None, expected: str
+@pytest.mark.parametrize(
+    ("chosen", "command", "expected"),
+    [(None, "build", "system"), ("mimalloc", "build", "mimalloc"), (None, "serve", "mimalloc")],
+)
+def test_a_job_takes_the_memory_pool_that_it_needs_unless_the_user_names_one(
+    chosen: str | None, command: str, expected: str
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
     if chosen is not None:
         environment["ARROW_DEFAULT_MEMORY_POOL"] = chosen
     ask = "import atexit; atexit.register(lambda: print(__import__('pyarrow').default_memory_pool().backend_name))"
-    run = f"{ask}; import sys; from gnomon.__main__ import main; sys.argv = ['gnomon', '--version']; main()"
+    run = f"{ask}; import sys; from gnomon.__main__ import main; sys.argv = ['gnomon', '{command}', '--help']; main()"
     done = subprocess.run(
         [sys.executable, "-c", run], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
