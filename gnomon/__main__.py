@@ -229,7 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # JSON lines are UTF-8, whatever the terminal's encoding
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and not SERVERS & {*words}:  # before pyarrow is imported, also by processes of a command
+    command = next((word for word in words if word in COMMANDS), "")
+    if arguments is None and command not in SERVERS:  # before pyarrow is imported, also by processes of a command
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", MEMORY_POOL)
     options_end = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:options_end]

@@ -130,16 +130,16 @@ def batch(route: str) -> dict[str, Any]:
     return {"required": True, "content": {JSON: content}}
 
 
-class ToldRoute(Route):
-    """A route of one method, with its operation in the document: `told`, and what its handler's docstring says. A route
-    of Starlette's answers a HEAD wherever it answers a GET."""
+class DocumentedRoute(Route):
+    """A route of one method, and its operation in the document, which takes the docstring of the handler as its
+    description. A route of Starlette's answers a HEAD wherever it answers a GET."""
 
-    def __init__(self, path: str, method: str, handler: Callable[..., Any], told: Mapping[str, Any]) -> None:
+    def __init__(self, path: str, method: str, handler: Callable[..., Any], operation: Mapping[str, Any]) -> None:
         super().__init__(path, handler, methods=[method])
         self.method, self.methods = method, {method}
         text = inspect.getdoc(handler)
         self.operation = {"summary": self.name.replace("_", " ").title(), **({"description": text} if text else {})}
-        self.operation |= told
+        self.operation |= operation
 
 
 def operation(
@@ -151,8 +151,8 @@ def operation(
     body: Mapping[str, Any] | None = None,
     has_etag: bool = False,
 ) -> dict[str, Any]:
-    """What the document tells of a route. `statuses` are the statuses of its failures, in addition to the failures of
-    any request. With `has_etag`, it answers conditional requests."""
+    """The operation of a route in the document. `statuses` are the codes with which this route can fail; the codes of
+    ANYWHERE, with which every route can fail, are added. A route with `has_etag` can answer 304."""
     failures = {status: _problem(status, "content" not in found) for status in sorted({*statuses, *ANYWHERE})}
     answers = {200: found, **({304: NOT_MODIFIED} if has_etag else {}), **failures}
     responses = {str(status): answer for status, answer in answers.items()}
@@ -219,7 +219,7 @@ def document(routes: Iterable[BaseRoute], settings: Settings, root_path: str) ->
     """The whole document. `root_path` is the path below which the service is mounted."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        if isinstance(route, ToldRoute):
+        if isinstance(route, DocumentedRoute):
             paths.setdefault(route.path_format, {})[route.method.lower()] = route.operation
     shapes = schemas()
     shapes["BatchRequest"]["properties"]["keys"]["maxItems"] = settings.max_batch_keys

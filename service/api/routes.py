@@ -27,7 +27,7 @@ from gnomon.service.api.openapi import (
     OF_ROWS,
     OPTION_PARAMETERS,
     RANGE_PARAMETERS,
-    ToldRoute,
+    DocumentedRoute,
     answer,
     batch,
     document,
@@ -79,6 +79,7 @@ class Service:
     settings: Settings
     indexes: Indexes
     descriptions: Descriptions = field(default_factory=Descriptions)
+    documents: dict[str, bytes] = field(default_factory=dict)  # `/openapi.json`, by the prefix of a proxy or mount
 
 
 class KeyConvertor(Convertor[str]):
@@ -335,12 +336,14 @@ def _without_body(handler: Handler) -> Handler:
 
 async def openapi(request: Request) -> Response:
     """The document of the routes."""
-    root_path = request.scope.get("root_path", "").rstrip("/")
-    return _json(document(request.app.routes, _service(request).settings, root_path))
+    service, root_path = _service(request), request.scope.get("root_path", "").rstrip("/")
+    if root_path not in service.documents:
+        service.documents[root_path] = encode(document(request.app.routes, service.settings, root_path))
+    return Response(service.documents[root_path], media_type=JSON)
 
 
 def _add(app: Starlette, path: str, method: str, handler: Handler, told: dict[str, Any]) -> None:
-    app.router.routes.append(ToldRoute(path, method, handler, told))
+    app.router.routes.append(DocumentedRoute(path, method, handler, told))
 
 
 def _add_both(app: Starlette, path: str, handler: Handler, name: str, tag: str, model: Any, *told: Any) -> None:

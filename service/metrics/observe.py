@@ -86,6 +86,7 @@ class WatchedApp:
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         request_id: str = scope["state"]["request_id"]
+        of_id = (HEADER, request_id.encode())
         spans: KeylessSpans | None = scope["state"].get("spans")
         cost = costs.begin(request_id, trace_ids(scope), timed=span is not None)
         status, sent = 0, 0
@@ -99,11 +100,7 @@ class WatchedApp:
                     spans.show(self._template(scope))
                 headers = message.get("headers", ())
                 names = {name.lower() for name, _ in headers}
-                message["headers"] = [
-                    *headers,
-                    *(one for one in added if one[0] not in names),
-                    (HEADER, request_id.encode()),
-                ]
+                message["headers"] = [*headers, *(one for one in added if one[0] not in names), of_id]
                 if cost.table_version is not None:
                     message["headers"].append((TABLE_VERSION, cost.table_version.encode()))
             elif message["type"] == "http.response.body":

@@ -11,6 +11,9 @@ under it). 503 has Retry-After. HEAD has the status and no body. No answer names
 413 beyond a limit         500 a fault of the service         501 unsupported file   503 damaged or unreachable
 """
 
+import datetime as dt
+import decimal
+import enum
 import json
 import logging
 import os
@@ -21,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from gnomon.service.application import create_app
-from gnomon.service.errors import TABLE, status_and_title
+from gnomon.service.errors import TABLE, encode, status_and_title
 from gnomon.service.settings.table import Settings
+from gnomon.shadow import to_json
 from tests.service.lake import TWICE, Client, crawl_table
 from tests.shadow.make_index import write_source
 
@@ -278,3 +283,24 @@ def test_every_error_has_a_status_in_the_table() -> None:
     assert status_and_title(ZeroDivisionError()) == (500, "Internal error")
     titles = dict(json.loads(json.dumps([(title, status) for status, title in TABLE.values()])))
     assert all(titles[title] == status for status, title in TABLE.values()), "one title, one status"
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "other"
+
+
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC)
+VALUES = [
+    *(Text("a"), enum.StrEnum("Word", "A").A, enum.IntEnum("Number", "A").A, True, None, 2**70, -(2**64)),
+    *(0.1, -0.0, 1e-7, 1e300, np.float64(0.5), np.float32(0.5), float("nan"), float("inf")),
+    *(MOMENT, MOMENT.date(), dt.timedelta(1, 2, 3), decimal.Decimal("1E+3"), decimal.Decimal("1.50"), b"\xff\x00"),
+    *('é\u2028</\x7f\0"\\\n', "\ud800", {"\ud800": 1}, {1: 2}, {Text("k"): Text("v")}, (1, (2,)), [], {}, [[{}]]),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_an_answer_has_the_values_of_the_command_line(value: Any) -> None:
+    """Whatever writes its bytes."""
+    found = json.loads(encode({"value": value}))
+    assert repr(found) == repr(json.loads(to_json({"value": value})))

@@ -217,18 +217,21 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def json_value(value: Any) -> Any:
-    """The value as JSON has it: of texts, numbers, true, false, null, lists and dictionaries."""
+    """The value as JSON has it: of texts, numbers, true, false, null, lists and dictionaries, and of no subclass
+    of their types, which some writers refuse."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, float):
-        return json_float(value)
+        return json_float(float(value))
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value):
             return {key: json_value(item) for key, item in value.items()}
         return [[json_value(key), json_value(item)] for key, item in value.items()]
     if isinstance(value, (list, tuple)):
         return [json_value(item) for item in value]
-    return value if isinstance(value, (str, int)) else _json_other(value)
+    if isinstance(value, str):
+        return str.__str__(value)  # of a subclass, too, whose own form may be another
+    return int(value) if isinstance(value, int) else _json_other(value)
 
 
 def to_json(value: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.service.api.openapi import MEANING, ToldRoute
+from gnomon.service.api.openapi import MEANING, DocumentedRoute
 from gnomon.service.api.openapi import document as made
 from gnomon.service.api.responses import ARROW, CSV, JSON
 from gnomon.service.errors import MEDIA_TYPE, TABLE
@@ -34,7 +34,7 @@ def test_every_route_is_told(crawl: Client, document: dict[str, Any]) -> None:
     assert {("/rows", "POST"), ("/indexes/{name}/rows", "POST")} <= told
     plain = ("/indexes", "/indexes/{name}", "/healthz", "/readyz")
     assert {(path, method) for path in plain for method in ("GET", "HEAD")} <= told
-    assert told == {(one.path_format, one.method) for one in crawl.app.routes if isinstance(one, ToldRoute)}
+    assert told == {(one.path_format, one.method) for one in crawl.app.routes if isinstance(one, DocumentedRoute)}
 
 
 def test_every_operation_has_a_name_of_its_own_and_a_tag(document: dict[str, Any]) -> None:
